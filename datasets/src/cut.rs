@@ -1,10 +1,10 @@
 //! Turns the rows of a source into the segments of a table, on several threads.
 //!
 //! ```text
-//! every thread: take a piece --> make its rows --> distribute them --> append them to the nodes' partitions
-//!                                                                        | a segment is full
-//!                                                                        v
-//!                                                                      encode it --> out
+//! every thread: take a piece of the source --> produce its rows --> distribute them to nodes --> append them to the nodes' partitions
+//!                                                                                                 | a segment is full
+//!                                                                                                 v
+//!                                                                                               encode it --> out
 //! at the end, every thread: take a node --> its remaining rows (unsorted), or all its rows, merged (sorted) --> encode --> out
 //! ```
 //!

@@ -1,4 +1,5 @@
-//! The errors of a load. Whatever the reason, nothing of the load has been published.
+//! Defines the errors of a load. After any of them, no row of the load is visible: nothing was
+//! published.
 
 use std::{io::ErrorKind, path::PathBuf};
 
@@ -125,19 +126,21 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// The system could not provide random numbers.
-    #[error("could not draw a random table id: {reason}")]
+    #[error(
+        "cannot choose a table id, because the operating system's random number generator failed: {reason}"
+    )]
     Random {
         /// The error of the system.
         reason: String,
     },
     /// More segments than a table may have.
-    #[error("table {table:?} has more than {} segments: make them larger", u32::MAX)]
+    #[error("table {table:?} would have more than {} segments: make the segments larger", u32::MAX)]
     Segments {
         /// The table.
         table: String,
     },
     /// A defect: a thread of the load panicked, or lost rows.
-    #[error("table {table:?}: loading stopped unexpectedly: {problem}")]
+    #[error("table {table:?}: loading stopped unexpectedly: {problem}; please report this")]
     Defect {
         /// The table.
         table: String,

@@ -1,6 +1,6 @@
 //! Loads tables into a cluster: those of TPC-H from its generator, CSV files and Parquet files.
 //!
-//! The crate reads a source, distributes its rows to nodes, encodes segments and hands them to the
+//! The crate reads a source, distributes its rows to nodes, encodes segments and passes them to the
 //! client, which stores and publishes them. It does not run queries, and it does not change tables
 //! after a load; [`refresh`] only computes the rows that TPC-H's refresh functions insert and
 //! delete.
@@ -9,13 +9,13 @@
 //! tpch, parquet, csv      pieces of rows, as arrow batches
 //!   |  stored             each column in its stored form: 64-bit integers, doubles, text
 //!   |  distribute         rows to nodes, by the hash of the partition key
-//!   |  sort               only if requested: runs in memory or spilled, merged per node
+//!   |  sort               only if requested: sorted runs, in memory or in files, merged per node
 //!   v  segment, encode    rows of one node until a segment is full, then its pages
 //! cut                     the threads that do all this
 //! load                    segments to the nodes, a bounded number in flight; published at the end
 //!
 //! refresh                 the rows of TPC-H's refresh functions
-//! panics                  turns panics of foreign decoders into errors
+//! panics                  turns panics of third-party decoders into errors
 //! error, limits, options  the crate's errors, bounds and settings
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! The bounds of a load: what it may hold and keep in flight.
+//! Defines the bounds of a load: the memory that it uses, and how much is in flight.
 //!
 //! Invariants
 //! - Every queue and buffer of this crate has its bound here; relations between bounds are asserted

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Invariants
-//! - On any failure, the session is aborted before the error is returned. Dropping the future drops
-//!   the session, which aborts it, and closes the queue, which ends the threads.
+//! - After any failure, the load session (the client's open load) is aborted before the error is
+//!   returned. If the caller drops the future of the load, the session is aborted, too, and the
+//!   queue is closed, which ends the threads.
 //! - A table may be published only if the nodes stored as many rows as were read.
 
 use std::time::{Duration, Instant};

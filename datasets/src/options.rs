@@ -1,4 +1,4 @@
-//! The settings of a load.
+//! Defines the settings of a load.
 
 use std::path::PathBuf;
 

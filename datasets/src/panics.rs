@@ -1,7 +1,7 @@
 //! Turns a panic of a file decoder into an error.
 //!
-//! Third-party decoders index and unwrap by what a file says. Such a panic means that the file is
-//! malformed, so the load ends with one line of error, and no panic message is printed.
+//! Third-party decoders index and unwrap by numbers that a file contains. Such a panic means that
+//! the file is malformed, so the load ends with one line of error, and no panic message is printed.
 
 use std::{
     cell::Cell,

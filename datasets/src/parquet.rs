@@ -132,7 +132,8 @@ impl Iterator for ParquetPieces {
         }
         let first_row = self.rows;
         let read = read(&self.source.path, || self.reader.next().transpose()).and_then(|batch| {
-            let problem = format!("its pages have {} rows, its footer {}", self.rows, self.rows_total);
+            let problem =
+                format!("its pages contain {} rows, but its footer states {}", self.rows, self.rows_total);
             let is_whole = batch.is_some() || self.rows == self.rows_total;
             if is_whole { Ok(batch) } else { Err(malformed(&self.source.path, &problem)) }
         });

@@ -1,4 +1,4 @@
-//! Computes what the refresh functions of TPC-H insert and delete.
+//! Computes the rows that the refresh functions of TPC-H insert and delete.
 //!
 //! RF1 inserts new orders with their lines, RF2 deletes old orders with theirs (clauses 2.6 and 2.7
 //! of revision 3). Each affects a thousandth of the loaded orders. An order with all of its lines
@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! order numbers  1 .. 1,500,000 x scale                   each stream has a thousandth of them
-//! keys           of each 32 keys the first 8 are loaded   RF2 deletes those of its stream's numbers
-//!                the next 8 belong to RF1                 it inserts those of the same numbers
+//! keys           of each 32 keys the first 8 are loaded   RF2 deletes the keys of its stream's order numbers
+//!                the next 8 belong to RF1                 RF1 inserts the keys of the same order numbers
 //! values         rows of the generator after the loaded ones, a thousandth for each stream
 //! ```
 //!

@@ -47,7 +47,7 @@ pub struct SortBy {
 
 /// The error for a text that is not `TABLE.COLUMN`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?} is not TABLE.COLUMN, such as lineitem.l_shipdate")]
+#[error("{found:?} does not name a column of a table, expected TABLE.COLUMN, such as lineitem.l_shipdate")]
 pub struct NotTableColumn {
     /// The text.
     pub found: String,

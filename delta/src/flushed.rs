@@ -1,21 +1,23 @@
-//! Flushes changed rows into segments of a new table version, and computes which rows that version
-//! withholds.
+//! Flushes changed rows into segments of a new table version, and computes which rows the new
+//! version withholds from its segments.
 //!
 //! ```text
-//! rows as of a point in time -> new segments of the new version, for each node those of its keys       [Flushing::take]
-//! what has changed since     -> more of them; rows that they replace are withheld, also from new ones  [Flushing::take, again]
-//! at the end                 -> for every segment, kept or new, the rows that are withheld             [Flushing::withheld]
+//! first half    all changed rows as of a point in time -> new segments, each with rows of one node                              [Flushing::take]
+//! second half   rows that have changed since then -> more segments; older copies are withheld, also from the new segments       [Flushing::take]
+//! end           for every segment, taken over from the previous version or new -> the rows that are withheld                    [Flushing::withheld]
 //! ```
 //!
-//! A new version has a table id of its own, so its rows have identities of their own: an inserted
-//! row becomes a stored row there. A transaction that has read the previous version cannot change
-//! rows of the new one by mistake.
+//! A new table version has its own table id, so its rows have their own identities: an inserted row
+//! becomes a stored row. So a transaction that has read the previous version cannot change rows of
+//! the new one by mistake.
 //!
 //! Invariants
-//! - Every row that was taken and exists is in exactly one segment from which it is not withheld.
-//! - Nothing stored is written again: kept segments have the same pages.
-//! - Rows are at the node of their partition key, and in the order of the table within each new
-//!   segment, as loads distribute and sort them.
+//! - Every row that was passed to the flush and exists is visible in exactly one segment; all
+//!   others that contain it withhold it.
+//! - Pages of the previous version are not written again: segments that the new version takes over
+//!   have the same pages.
+//! - Each row is on the node of its partition key. Rows of a new segment are in the order of the
+//!   table. Both are as after a load.
 
 use crate::{
     identity::RowIdentity,

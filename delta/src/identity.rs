@@ -1,15 +1,17 @@
-//! Identifies rows by the keys of their items.
+//! Identifies each row of a table by a key, under which participants store the row after it has
+//! changed.
 //!
 //! | bytes of a key | |
 //! |---|---|
-//! | 0..2 | 0, `r`: keys that begin with a zero byte are not for users |
+//! | 0..2 | 0, `r`: users' keys may not begin with a zero byte |
 //! | 2..6 | the table's id |
 //! | 6 | 0: a row of a segment; 1: a row that was inserted |
 //! | 7.. | segment 4, row 4; or the timestamp of the transaction that inserted it (time 8, client 4) and its number among that transaction's rows 4 |
 //!
-//! Row keys are placed by groups ([`GROUPED_PREFIX`]): the rows of one segment are at one
-//! participant, and so are all rows that one transaction has inserted, into whatever tables. So
-//! inserting an order with its lines has one participant, and deleting it has two.
+//! A row key is assigned to a participant by its group ([`GROUPED_PREFIX`]): the rows of one
+//! segment are at one participant, and so are all rows that one transaction has inserted, into
+//! whatever tables. So a transaction that inserts an order with its lines has one participant, and
+//! one that deletes them has two.
 //!
 //! Invariants
 //! - Numbers are big-endian. Keys are ordered by table, then rows of segments by segment and row,
@@ -63,7 +65,9 @@ impl fmt::Display for RowIdentity {
 
 /// A key begins like those of rows, but is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the key {key} begins as those of rows do, and names no row: written by a newer version?")]
+#[error(
+    "the key {key} begins like the key of a row, but does not identify one: perhaps a newer version wrote it"
+)]
 pub struct NotARow {
     /// The key.
     pub key: Key,

@@ -1,16 +1,17 @@
-//! The layer of changed rows over the segments of a table, for scans.
+//! Adds the changed rows of a table to scans of its segments: encodes them as runs, which are
+//! segments in memory, and withholds their older versions.
 //!
 //! ```text
-//! rows that have changed -> [withheld] from segments and older runs
-//!                        -> a new run of their newest versions; small runs are merged
+//! rows that have changed -> withheld from segments and older runs
+//!                        -> their newest versions in a new run; small runs are merged
 //! ```
 //!
 //! Invariants
-//! - Every row is visible in exactly one place: in its segment, if it was not changed, or in one
-//!   run; a deleted one in none. Everywhere else it is withheld.
-//! - A view never changes. A query keeps one, whatever is applied meanwhile.
+//! - Every row is visible in exactly one place: an unchanged row in its segment, a changed one in
+//!   one run, a deleted one in none. All other segments and runs that contain it withhold it.
+//! - A view never changes. A query uses one view, even if changes are applied meanwhile.
 //! - The cost of [`Layer::apply`] depends on the number of rows that have changed since the last
-//!   call. A row is written again only when its run is merged with one at least half as long, so a
+//!   call. A row is encoded again only when its run is merged with one at least half as long, so a
 //!   logarithmic number of times.
 
 use crate::{
@@ -46,7 +47,7 @@ pub enum LayerFault {
     #[error(transparent)]
     Run(#[from] RunFault),
     /// A row number that no segment can have.
-    #[error("segment {segment}: {source}")]
+    #[error("the withheld rows of segment {segment} are not valid: {source}")]
     Withheld {
         /// The segment.
         segment: SegmentId,

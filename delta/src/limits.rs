@@ -1,7 +1,7 @@
-//! Bounds of what is derived from rows.
+//! Defines the bounds of what is derived from rows.
 //!
-//! The delta store itself is bounded by the budgets of the participants, and derived items count
-//! there.
+//! The size of the delta store itself is bounded by the memory budgets of the participants, which
+//! include derived entries.
 //!
 //! Invariant: every bound of this crate is here; relations are asserted at compile time.
 

@@ -1,32 +1,32 @@
-//! Follows what all participants write, and holds the delta stores of all tables as of one point in
-//! time.
+//! Maintains a replica: a reader's copy of the delta stores of all tables as of one point in time,
+//! built from the feeds of all participants.
 //!
 //! ```text
-//! once:   mark every feed, then scan every participant    -> scanned
-//! then:   rounds: read every feed to its end              -> record, and after each round: round_ended
+//! once:   record the position of every feed, then scan every participant    -> scanned
+//! then:   rounds: read every feed to its end                                -> record, and after each round: round_ended
 //! ```
 //!
-//! A transaction that is committed at any participant is prepared at all of them. So it counts
-//! everywhere as soon as its rows have been read. That is the set of transactions that all scans of
-//! a statement see, and no participant is asked for outcomes.
+//! A transaction that is committed at one participant is prepared at all of them. So the replica
+//! counts it at all participants as soon as its rows have been read, and asks no participant for
+//! outcomes. All scans of a statement see the same set of transactions.
 //!
 //! Invariants
-//! - When [`Replica::round_ended`] returns true, the rows are read-atomic: of a transaction that is
-//!   visible in one row, every row is visible, or a newer version of it.
-//! - What was acknowledged before a round began is visible after it.
-//! - Rows only move forward: an older version never replaces a newer one.
-//! - The same records, in any order of participants, make the same rows.
-//! - All of this holds for what is derived from rows ([`crate::derived`]) as well. Feeds must
-//!   contain it: [`crate::identity::SYSTEM_PREFIX`].
+//! - When [`Replica::round_ended`] returns true, the rows are read-atomic: if a row of a
+//!   transaction is visible, then all its rows are visible, or newer versions of them.
+//! - A transaction that was acknowledged before a round began is visible after it.
+//! - An older version of a row never replaces a newer one.
+//! - The same records build the same rows, in whatever order participants are read.
+//! - All of this also holds for the entries that are derived from rows ([`crate::derived`]). Feeds
+//!   must contain them: [`crate::identity::SYSTEM_PREFIX`].
 //!
-//! A scan has several pages, and a transaction may be prepared between two of them. So a scan may
-//! show only a part of a transaction. Its record in the feed is complete: it comes once and has
-//! every item of that participant. Transactions that only scans have shown are looked for in one
-//! more round.
+//! A scan has several pages, and a transaction may be prepared between two of them, so a scan may
+//! show only a part of a transaction. In the feed, a transaction has one record with all items of
+//! that participant. So one more round looks for transactions that only scans have shown.
 //!
-//! Why one round may not be enough: a feed that was read early in a round may lack what was
-//! prepared, at another participant, for a commit that was read late in the round. Participants
-//! publish what they prepare before they acknowledge it, so the next round has it.
+//! One round may not be enough: a feed that was read early in a round may lack the prepare record
+//! of a transaction whose commit record, at another participant, was read late in the round.
+//! Participants publish what they prepare before they acknowledge it, so the next round finds the
+//! record.
 
 pub use crate::table_rows::{RowVersion, TableRows};
 use crate::{

@@ -1,4 +1,4 @@
-//! Encodes the values of a row.
+//! Encodes the values of a row to bytes, and decodes them.
 //!
 //! | bytes | |
 //! |---|---|
@@ -44,13 +44,13 @@ impl Datum {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowFault {
     /// Another version of the layout.
-    #[error("a row of layout {found}, expected {VERSION}: written by a newer version?")]
+    #[error("a row has layout version {found}, expected {VERSION}: perhaps a newer version wrote it")]
     Version {
         /// Its version.
         found: u8,
     },
     /// The row is too short, or too long.
-    #[error("a row of table {table:?} with {found}, expected {expected} columns and nothing behind them")]
+    #[error("a row of table {table:?} has {found}, expected {expected} columns and no bytes behind them")]
     Length {
         /// The table.
         table: String,
@@ -60,7 +60,7 @@ pub enum RowFault {
         expected: usize,
     },
     /// A value that its column cannot have.
-    #[error("column {column:?} of table {table:?} with {found}, expected {expected}")]
+    #[error("column {column:?} of table {table:?} contains {found}, expected {expected}")]
     Value {
         /// The table.
         table: String,
@@ -261,17 +261,21 @@ mod tests {
             (
                 0,
                 Datum::Null,
-                "column \"key\" of table \"t\" with no value, expected a bigint that is not missing",
+                "column \"key\" of table \"t\" contains no value, expected a bigint that is not missing",
             ),
             (
                 1,
                 Datum::Integer(10_000),
-                "column \"price\" of table \"t\" with 10000, expected a decimal(4,2)",
+                "column \"price\" of table \"t\" contains 10000, expected a decimal(4,2)",
             ),
-            (2, Datum::Integer(1), "column \"ratio\" of table \"t\" with 1, expected a double"),
-            (3, Datum::Float(1.0), "column \"name\" of table \"t\" with a double, expected a text"),
-            (4, Datum::Integer(1 << 40), "column \"day\" of table \"t\" with 1099511627776, expected a date"),
-            (5, Datum::Integer(2), "column \"flag\" of table \"t\" with 2, expected a boolean"),
+            (2, Datum::Integer(1), "column \"ratio\" of table \"t\" contains 1, expected a double"),
+            (3, Datum::Float(1.0), "column \"name\" of table \"t\" contains a double, expected a text"),
+            (
+                4,
+                Datum::Integer(1 << 40),
+                "column \"day\" of table \"t\" contains 1099511627776, expected a date",
+            ),
+            (5, Datum::Integer(2), "column \"flag\" of table \"t\" contains 2, expected a boolean"),
         ];
         for (column, datum, expected) in wrong {
             let mut row = good();

@@ -4,9 +4,9 @@
 //! encoded by the same writer. So the code that scans segments scans runs, with the same results.
 //!
 //! Invariants
-//! - A run never changes. A row of it that is changed again is withheld from it, as from a segment
-//!   ([`crate::layer`]).
-//! - Its segment number is one that no stored segment has.
+//! - A run never changes. If one of its rows is changed again, the row is withheld from the run, as
+//!   from a segment ([`crate::layer`]).
+//! - No stored segment has the segment number of a run.
 
 use crate::{
     identity::RowIdentity,
@@ -37,7 +37,7 @@ pub enum RunFault {
         source: RowFault,
     },
     /// A column that cannot be encoded.
-    #[error("column {column:?} of the changed rows of table {table:?}: {source}")]
+    #[error("column {column:?} of the changed rows of table {table:?} cannot be encoded: {source}")]
     Chunk {
         /// The table.
         table: String,

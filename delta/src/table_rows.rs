@@ -1,6 +1,6 @@
-//! The changed rows of one table, in their newest visible versions.
+//! The changed rows of one table, each in its newest visible version.
 //!
-//! Invariant: rows only move forward. An older version never replaces a newer one.
+//! Invariant: an older version of a row never replaces a newer one.
 
 use crate::identity::RowIdentity;
 use rackscan_ramp::{item::Value, timestamp::Timestamp};

@@ -1,8 +1,9 @@
 //! The constants of the cost model: what a page, a byte and a value cost on these machines.
 //!
-//! Invariants (held by [`Calibration::verify`], which every reader of a file calls)
+//! Invariants (checked by [`Calibration::verify`], which every reader of a file calls)
 //! - Every constant is finite and above zero.
-//! - Every constant says whether it was measured here and how; the defaults say `measured = false`.
+//! - Every constant states whether it was measured here, and how; the defaults have `measured =
+//!   false`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -110,11 +111,11 @@ pub struct Calibration {
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrationError {
     /// Not the TOML of a calibration.
-    #[error("calibration: {0}; measure it anew with `rackscan calibrate`")]
+    #[error("the calibration file is not valid: {0}; write a new one with `rackscan calibrate`")]
     Parse(#[from] Box<toml::de::Error>),
     /// A value no cost can have.
     #[error(
-        "calibration: {name} is {found}, expected a finite number above 0; measure it anew with `rackscan calibrate`"
+        "the calibration file is not valid: {name} is {found}, expected a finite number above 0; write a new one with `rackscan calibrate`"
     )]
     Value {
         /// The constant.
@@ -123,7 +124,7 @@ pub enum CalibrationError {
         found: f64,
     },
     /// It could not be written as TOML.
-    #[error("calibration: {0}")]
+    #[error("the calibration cannot be written as TOML: {0}")]
     Write(#[from] Box<toml::ser::Error>),
 }
 

@@ -1,4 +1,5 @@
-//! Prices the scan of a segment: the seconds it would take under each placement.
+//! Estimates the price of scanning a segment: the seconds that the scan would take under each
+//! placement.
 //!
 //! ```text
 //! resource        local    remote-fetch    remote-process
@@ -11,10 +12,11 @@
 //! latency                  1-2 trips       1 trip
 //! ```
 //!
-//! Segments are scanned one after the other, so the stages of one overlap with those of others. The
-//! price of a placement is the time of its slowest stage plus a small share of the others. Work
-//! that a resource was given earlier comes first. A node whose devices are attached runs on the
-//! engine's host: both share one set of cores, so moving work between them frees nothing.
+//! A cell of the table is the work that the resource does under the placement. Segments are scanned
+//! one after the other, so the stages of one overlap with those of others. The price of a placement
+//! is the time of its slowest stage plus a small share of the others. Work that was assigned to a
+//! resource earlier is added before. A node whose devices are attached runs on the engine's host:
+//! both share one set of cores, so moving work between them frees nothing.
 //!
 //! Invariants
 //! - A price never falls when there is more to do or more work in flight.

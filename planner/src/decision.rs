@@ -1,12 +1,13 @@
 //! Chooses the placement of one segment.
 //!
 //! Invariants
-//! - A forced policy is obeyed, or refused with an error that names an alternative. One exception:
-//!   where `local` is forced and the node and its devices are lost, but its pages can be
-//!   reconstructed, they are fetched from the other nodes ([`Reason::NodeLost`]).
-//! - `auto` takes the cheapest placement that applies. Corrections by what earlier segments did are
-//!   made by the caller (see `feedback`).
-//! - A decision is for one segment and is made when its scan begins, with the newest load reports.
+//! - A forced policy is obeyed, or refused with an error that names an alternative. There is one
+//!   exception: if `local` is forced, the node and its devices are lost, and its pages can be
+//!   reconstructed, then they are fetched from the other nodes ([`Reason::NodeLost`]).
+//! - `auto` takes the cheapest placement that applies. The caller corrects its inputs by the
+//!   measurements of earlier segments (see `feedback`).
+//! - A decision is for one segment. It is made when the segment's scan begins, with the newest load
+//!   reports (how busy each node is).
 
 use crate::{
     calibration::Calibration,
@@ -56,7 +57,7 @@ pub enum PlacementError {
     },
     /// A segment is on a node that the cluster does not have.
     #[error(
-        "a segment is on node {node}, which the cluster does not have; check the cluster's configuration"
+        "a segment is stored on node {node}, which is not a node of this cluster; check the cluster's configuration"
     )]
     UnknownNode {
         /// The node.

@@ -1,4 +1,5 @@
-//! What the scan of a segment takes of each resource, and the sum over the segments in flight.
+//! Defines how many seconds of each resource the scan of a segment takes, and the sum over the
+//! segments in flight.
 
 use serde::{Deserialize, Serialize};
 

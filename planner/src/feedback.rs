@@ -1,14 +1,15 @@
-//! Places the segments of a scan one by one, each corrected by what the segments before it did.
+//! Chooses the placements of the segments of a scan one by one, each with estimates that are
+//! corrected by measurements of the segments before it.
 //!
 //! ```text
 //! ScanProfile --corrected--> prices --> Decision --> the segment runs --> Observed --observe--> Feedback, NodeSpeed
 //! ```
 //!
 //! The first segments follow the price model. Each segment that ends reports how many rows it
-//! scanned and returned, which bytes moved, and the CPU time of engine and node; the next profiles
-//! are corrected by that. [`Feedback`] holds what is learned about one scan and ends with it.
-//! [`NodeSpeed`] holds what is learned about a node; it serves later scans too, until it is out of
-//! date.
+//! scanned and returned, how many bytes moved, and the CPU time of engine and node. These
+//! measurements correct the next profiles. [`Feedback`] contains the corrections for one scan and
+//! ends with it. [`NodeSpeed`] contains those for a node; later scans use it, too, until it is out
+//! of date.
 //!
 //! Invariants
 //! - Feedback never changes a forced placement.
@@ -16,9 +17,9 @@
 //!   The placement is one not yet tried, costs at most [`EXPLORE_PRICE_MAX`] times the best price,
 //!   and would be the fastest if its wire took no time. A segment with fewer than
 //!   [`EXPLORE_LEFT_MIN`] segments after it does not explore.
-//! - Pages that were read past a cache that may keep them, and would be again, are read once
-//!   through the cache if that costs at most [`KEEP_PRICE_MAX`] times as much. Otherwise pages that
-//!   are read again and again would never enter the cache.
+//! - Pages that scans read repeatedly from devices, and that a node's cache may store, are read
+//!   once through this cache if that costs at most [`KEEP_PRICE_MAX`] times as much as a local
+//!   read. Otherwise they would never enter the cache, because local reads bypass it.
 
 use crate::{
     calibration::{Calibration, Wire},

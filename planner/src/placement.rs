@@ -1,4 +1,5 @@
-//! The placements of a scan, the policies that choose among them, and the reasons for a choice.
+//! Defines the placements of a scan, the policies by which one is chosen, and the reasons for a
+//! choice.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};

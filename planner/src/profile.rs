@@ -1,7 +1,9 @@
-//! The inputs of a decision: what a scan needs, and what the engine and the nodes can offer.
+//! Defines the inputs of a decision: what a scan needs, and what the engine and the nodes can
+//! offer.
 //!
-//! Plain numbers that the engine gathers from zone maps, segment directories and the load reports
-//! that nodes send with every reply. A wrong estimate makes a query slower, never its answer wrong.
+//! They are plain numbers that the engine gathers from zone maps, segment directories and the load
+//! reports (how busy a node is) that nodes send with every reply. A wrong estimate makes a query
+//! slower, never its answer wrong.
 
 use crate::{
     calibration::Wire,

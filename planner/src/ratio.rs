@@ -1,8 +1,8 @@
 //! Learns by what factor an estimate is wrong.
 //!
 //! [`Ratio`] is the median of the last few ratios of measured to estimated, pulled towards 1 while
-//! there are few of them. [`PassingRatio`] is for what may change while nobody measures: it goes
-//! back to 1 with time.
+//! there are few of them. [`PassingRatio`] is for quantities that may change while nobody measures:
+//! it returns to 1 with time.
 //!
 //! Invariants
 //! - One outlier among at least three measurements that agree does not move the ratio outside the

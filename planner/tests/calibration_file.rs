@@ -1,5 +1,5 @@
-//! Does a calibration survive its file? Goal: what is stored is what is read, and nothing wrong is
-//! accepted.
+//! Tests that a calibration that was written to a file is read back unchanged, and that invalid
+//! files are refused.
 
 use rackscan_planner::{Calibration, Constant};
 

@@ -1,6 +1,8 @@
-//! What does a scan learn from its segments? Goal: what was measured takes the place of what was
-//! estimated, soon, and no single measurement counts for more than others. Method: segments whose
-//! truth is drawn at random, observed as a cluster would report them.
+//! Tests the corrections that a scan learns from its segments.
+//!
+//! Goal: measurements replace estimates soon, and no single measurement counts for more than
+//! others. Method: segments whose true costs are drawn at random, observed as a cluster would
+//! report them.
 
 use proptest::prelude::*;
 use rackscan_format::{ids::NodeId, message::LoadReport};

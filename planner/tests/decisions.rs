@@ -1,6 +1,7 @@
-//! Which placement does which scan get? Goal: the decision for each situation people care about,
-//! written down. Method: one table of situations per test; every row states the scan, the cluster
-//! and the placement expected.
+//! Tests which placement a scan gets in each situation that matters in practice.
+//!
+//! Method: one table of situations per test; every row states the scan, the cluster and the
+//! expected placement.
 
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{

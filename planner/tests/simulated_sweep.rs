@@ -1,8 +1,9 @@
-//! How good are the decisions of a whole scan? Goal: `auto` takes at most 1.05 times as long as the
-//! best forced placement, however wrong the first estimates are. Method: a simulation of one scan
-//! in virtual time. Devices and wires serve one segment at a time, scan workers and the engine's
-//! cores several; what the truth is, the planner sees only through what segments that ended say, as
-//! it would of a real cluster.
+//! Tests the decisions of whole scans in a simulation.
+//!
+//! Goal: `auto` takes at most 1.05 times as long as the best forced placement, however wrong the
+//! first estimates are. Method: a simulation of one scan in virtual time. Devices and wires serve
+//! one segment at a time, scan workers and the engine's cores several. The planner learns the true
+//! costs only from the reports of segments that ended, as in a real cluster.
 
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{

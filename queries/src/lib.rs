@@ -7,7 +7,7 @@
 //! ```text
 //! src/lib.rs        the queries by number and by name
 //! tpch/q01.sql ...  their text
-//! tpch/answers/     their expected answers, made by make_answers.py
+//! tpch/answers/     their expected answers, written by make_answers.py
 //! tpch/plans/       their expected plans, compared by the engine's tests
 //! slt/              other SQL in the format of sqllogictest, run by the engine's tests
 //! ```

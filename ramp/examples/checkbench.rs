@@ -1,8 +1,8 @@
-//! Measures how long the history checker takes. `cargo run --release -p rackscan-ramp --example
-//! checkbench -- TRANSACTIONS KEYS`
+//! Measures how long the history checker (`rackscan_ramp::history`) takes.
 //!
-//! Half of the transactions write and half read, four keys each, out of KEYS keys; nothing is
-//! violated.
+//! Usage: `cargo run --release -p rackscan-ramp --example checkbench -- TRANSACTIONS KEYS`. Half of
+//! the transactions write and half read; each names four of the KEYS keys. The history contains no
+//! violation.
 
 use rackscan_ramp::{
     history::{End, History, Read, Write, check},

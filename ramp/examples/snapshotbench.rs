@@ -1,6 +1,8 @@
-//! Measures how long a participant pauses while a snapshot of its store is taken: the pause of a
-//! reactor before a shorter log is written. The records of the new log are made elsewhere. Usage:
-//! `snapshotbench [KEYS]`.
+//! Measures how long a snapshot of a participant's store takes. A node takes one when it replaces
+//! its log by a shorter one, and its reactor pauses meanwhile. The records of the new log are
+//! encoded outside of that pause, and measured separately.
+//!
+//! Usage: `snapshotbench [KEYS]`.
 
 use rackscan_ramp::{
     item::{Key, Metadata, Value},

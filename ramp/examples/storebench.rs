@@ -1,9 +1,10 @@
-//! Measures the cost of the pure parts of a transaction. `cargo run --release -p rackscan-ramp
-//! --example storebench -- TRANSACTIONS`
+//! Measures the CPU time that a transaction takes in clients and participants, without wires and
+//! disks.
 //!
-//! Transactions of eight keys with values of 1 KB over four participants in one process, without
-//! wires or disks: the remainder is what every wire has to pay as well. Each line is one algorithm:
-//! microseconds for a write and for a read by messages, and for a read of eight slots.
+//! Usage: `cargo run --release -p rackscan-ramp --example storebench -- TRANSACTIONS`. A
+//! transaction has eight keys with values of 1 KB, on four participants in this process. Each line
+//! of the output is one algorithm: microseconds for a write and for a read by messages, and for a
+//! read of eight slots.
 
 use rackscan_ramp::{
     algorithm::{Algorithm, Begun, Cluster, Coordinator, Event, Message, Outcome},

@@ -1,8 +1,10 @@
-//! Bloom filters over the keys that a transaction may have written.
+//! Bloom filters over the keys of a transaction: small sets of bits that answer whether the
+//! transaction may have written a key. Only the answer no is certain.
 //!
 //! Invariants
-//! - A key that was put in is always found; another one seldom.
-//! - The bits are the same on every machine, because slots and logs hold them.
+//! - The answer for a key that was added is always yes. For another key it is seldom yes.
+//! - The same keys give the same bits on every machine and in every release, because slots and logs
+//!   store the bits.
 
 use crate::{
     fingerprint::Fingerprint,
@@ -65,7 +67,7 @@ impl Bloom {
 
 /// The bytes of a filter are empty, too many, or not whole words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a filter of {found} bytes, expected a multiple of 8 from 8 to {METADATA_BYTES_MAX}")]
+#[error("a Bloom filter has {found} bytes, expected a multiple of 8 from 8 to {METADATA_BYTES_MAX}")]
 pub struct FilterFault {
     /// Its length.
     pub found: usize,

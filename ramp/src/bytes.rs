@@ -1,6 +1,7 @@
-//! Reads little-endian numbers from bytes that may end too soon, and narrows lengths for writing.
+//! Reads little-endian numbers from a byte slice, and converts lengths to the smaller integers that
+//! are written.
 //!
-//! Invariant: nothing is read beyond the end; what is missing is `None`.
+//! Invariant: a read beyond the end of the slice returns `None`.
 
 use crate::timestamp::{ClientId, Timestamp};
 

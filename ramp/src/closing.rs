@@ -1,25 +1,29 @@
-//! Closes a key prefix for good at all participants, before its items move elsewhere.
+//! Closes a key prefix at all participants: from then on they refuse to write any key that begins
+//! with it. A prefix is never opened again.
 //!
-//! For example, the rows of a table move into segments, or a table is dropped. The mover closes the
-//! prefix, reads what is there, and empties it:
+//! A client closes a prefix before it moves or drops the items under it, for example when it
+//! flushes the changed rows of a table into segments:
 //!
 //! ```text
-//! a transaction writes a closing key at every participant  ->  from its PREPARE on, a participant refuses to prepare keys under the prefix
-//! transactions that were prepared before                   ->  commit or abort; their records are in the feeds before the closing is acknowledged
-//! the same keys with another value                         ->  each participant drops what it has under the prefix
+//! what the client does                                          what each participant does
+//! 1 writes a closing key at every participant, in one           from its PREPARE on, refuses to prepare keys under the prefix; transactions that were
+//!   transaction                                                 prepared before still commit or abort, and the feed has their records before the reply
+//! 2 reads the items under the prefix and stores them elsewhere
+//! 3 writes the same closing keys with another value             drops all items under the prefix: the prefix is emptied
 //! ```
 //!
 //! | bytes of a closing key | |
 //! |---|---|
 //! | 0..2 | 0, `c` |
 //! | 2.. | the prefix |
-//! | the last 2 | a number chosen so that the participant keeps this key, big-endian |
+//! | the last 2 | a number, big-endian, chosen so that the hash of the key assigns it to the intended participant |
 //!
 //! Invariants
-//! - A closed prefix is never opened again: prefixes contain numbers that are never reused.
-//! - No closed prefix begins with another one.
-//! - A closing is a transaction like others: it is durable, in log replicas and in feeds, and
-//!   either all participants close the prefix or none.
+//! - A closed prefix is never opened again. No later write needs it, because prefixes contain
+//!   numbers that are never reused.
+//! - No closed prefix begins with another closed prefix.
+//! - A closing is an ordinary transaction: it is durable, it is in log replicas and in feeds, and
+//!   either all participants close the prefix or none does.
 
 use crate::{
     item::{Key, Value},

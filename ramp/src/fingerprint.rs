@@ -1,7 +1,7 @@
-//! Hashes a key to the 64 bits that stand for it in write sets and filters.
+//! Hashes a key to 64 bits, its fingerprint, which represents the key in write sets and filters.
 //!
-//! Invariant: a fingerprint is the same on every machine and in every release, because slots and
-//! logs hold it.
+//! Invariant: a key has the same fingerprint on every machine and in every release, because slots
+//! and logs store fingerprints.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! Checks a recorded history of transactions: may a store that keeps its guarantees have produced
-//! it?
+//! Checks a recorded history of transactions: reports every read and write that violates a
+//! guarantee of the store.
 //!
 //! ```text
 //! Write: timestamp, keys, session, from .. to, how it ended        Read: key -> timestamp of what was found, session, from .. to
@@ -7,24 +7,25 @@
 //!                                    check -> the violations, or none
 //! ```
 //!
-//! What is checked (Bailis et al. 2014, section 3, and what a store guarantees by an
+//! The violations (Bailis et al. 2014, section 3, and the guarantees that follow from an
 //! acknowledgement)
-//! - **fractured**: a read found one key of a transaction, and found at another key, which the
-//!   transaction also wrote, an older version.
-//! - **aborted**, **intermediate**: a read found a version of an aborted transaction, or of one
-//!   that did not write this key, or of none.
+//! - **fractured**: a read found one key of a transaction, and at another key, which the same
+//!   transaction wrote, an older version.
+//! - **aborted**: a read found a version of an aborted transaction.
+//! - **intermediate**: a read found a version of a transaction that is not in the history, or that
+//!   did not write this key.
 //! - **future**: a read found a version of a transaction that began after the read had ended.
 //! - **lost**: a write was acknowledged before the read began, and the read found an older version.
 //! - **session**: a session does not find its own earlier write. (RAMP does not guarantee that
 //!   repeated reads of a session move forward.)
 //! - **collision**: two transactions have one timestamp.
-//! - **outdated**: an acknowledged write is older than a write of the same key that had been
-//!   acknowledged before it began.
-//! - **lost update**: between an acknowledged conditional write and the version that it was
-//!   conditional on lies another acknowledged write of the same key.
+//! - **outdated**: an acknowledged write is older than another write of the same key, which had
+//!   been acknowledged before it began.
+//! - **lost update**: an acknowledged write of a key was made on the condition that a certain
+//!   version was the newest one, and another acknowledged write of the key lies between the two.
 //!
-//! Takes O(n log n) time, where n counts the keys of all writes and, for each version found, the
-//! keys that its transaction wrote.
+//! The check takes O(n log n) time, where n counts the keys of all writes and, for each version
+//! found, the keys that its transaction wrote.
 
 use crate::timestamp::Timestamp;
 use foldhash::fast::RandomState;
@@ -187,28 +188,37 @@ impl<K: fmt::Display> fmt::Display for Violation<K> {
             Self::Fractured { read, key, found, missed } => {
                 write!(
                     f,
-                    "fractured: read {read} found {found} at {key}, and elsewhere what {missed} wrote there, too"
+                    "fractured: read {read} found version {found} at {key}, and at another key a version of the newer transaction {missed}, which wrote both"
                 )
             }
             Self::Aborted { read, key, found } => {
-                write!(f, "aborted: read {read} found {found} at {key}, which was aborted")
+                write!(
+                    f,
+                    "aborted: read {read} found version {found} at {key}, whose transaction was aborted"
+                )
             }
             Self::Intermediate { read, key, found } => {
-                write!(f, "intermediate: read {read} found {found} at {key}, which nobody wrote there")
+                write!(
+                    f,
+                    "intermediate: read {read} found version {found} at {key}, which no transaction wrote there"
+                )
             }
             Self::Future { read, key, found } => {
-                write!(f, "future: read {read} found {found} at {key}, which began after the read had ended")
+                write!(
+                    f,
+                    "future: read {read} found version {found} at {key}, whose transaction began after the read had ended"
+                )
             }
             Self::Lost { read, key, found, acknowledged } => {
                 write!(
                     f,
-                    "lost: read {read} found {found} at {key}, where {acknowledged} had been acknowledged"
+                    "lost: read {read} found version {found} at {key}, although the newer {acknowledged} had been acknowledged before the read began"
                 )
             }
             Self::Session { read, key, found, own } => {
                 write!(
                     f,
-                    "session: read {read} found {found} at {key}, where its own session had written {own}"
+                    "session: read {read} found version {found} at {key}, although its own session had written the newer {own} before"
                 )
             }
             Self::Collision { timestamp } => {
@@ -217,13 +227,13 @@ impl<K: fmt::Display> fmt::Display for Violation<K> {
             Self::Outdated { timestamp, key, acknowledged } => {
                 write!(
                     f,
-                    "outdated: {timestamp} was acknowledged at {key}, where {acknowledged} had been acknowledged before it began"
+                    "outdated: {timestamp} was acknowledged at {key}, although the newer {acknowledged} had been acknowledged before it began"
                 )
             }
             Self::LostUpdate { timestamp, key, expected, between } => {
                 write!(
                     f,
-                    "lost update: {timestamp} was written to {key} on the condition that {expected} was the newest there, and {between} lies between"
+                    "lost update: {timestamp} was written to {key} on the condition that {expected} was the newest version, but {between} was written between them"
                 )
             }
         }

@@ -1,12 +1,13 @@
-//! Keys, values and versions, and the metadata by which a version names the other keys of its
-//! transaction.
+//! Defines keys, values and versions, and the metadata by which a version names the other keys of
+//! its transaction.
 //!
 //! Invariants
-//! - A key or value that exists is within its limit.
-//! - A write set holds the fingerprints of *all* keys of its transaction, ascending. It holds
-//!   fingerprints and not keys, because a reader only compares them, and eight bytes for a key of
-//!   any length keep metadata small. If two keys had one fingerprint, a reader would ask for a
-//!   version that does not exist, and keep the one that it found.
+//! - The length of every key and value is within its limit.
+//! - A write set holds the fingerprints of *all* keys of its transaction, ascending. Fingerprints
+//!   suffice, because a reader only compares them, and they keep metadata small: eight bytes for a
+//!   key of any length.
+//! - Two keys with one fingerprint cause no wrong read: the reader asks for a version that does not
+//!   exist, and uses the version that it found before.
 
 pub use crate::fingerprint::Fingerprint;
 use crate::{
@@ -21,7 +22,9 @@ use std::{fmt, hash, sync::Arc};
 
 /// A key or value that is too long, or an empty key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[error("a {what} of {found} bytes, expected {least} to {most}: split it, or store a reference to it")]
+#[error(
+    "a {what} of {found} bytes, expected {least} to {most} bytes: divide the {what}, or store a reference to the data in its place"
+)]
 pub struct Oversize {
     /// What it is.
     pub what: Bounded,
@@ -250,7 +253,7 @@ pub enum Metadata {
 /// Bytes that are not valid metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "metadata of kind {kind} and {bytes} bytes, expected kind 0 and no bytes, kind 1 and a multiple of 8, or kind 2 and a filter"
+    "a version has metadata of kind {kind} with {bytes} bytes, expected kind 0 without bytes, kind 1 with ascending fingerprints of 8 bytes each, or kind 2 with a Bloom filter"
 )]
 pub struct MetadataFault {
     /// The kind found.

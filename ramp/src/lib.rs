@@ -2,18 +2,22 @@
 //! every other transaction completely or not at all, without locks.
 //!
 //! The algorithms are those of Bailis et al. (2014), with reads by RDMA as in Murata, Kawashima and
-//! Tatebe (2017). A *participant* is the node that keeps a key and its versions; the type names
-//! call it `Participant`. This crate is pure protocol logic: it opens no connections and no files,
-//! starts no threads and reads no clocks. Its users deliver the messages, write the log and say
-//! what time it is.
+//! Tatebe (2017). This crate contains only the logic of the protocol: it opens no connections and
+//! no files, starts no threads and reads no clocks. Its users deliver the messages, write the log
+//! and pass the time.
 //!
 //! ```text
-//! client                                    participant
-//! algorithm  -- message::Request -->        participant --> store      versions of keys, slots for one-sided reads
+//! client                                    participant (the node that keeps a key and its versions)
+//! algorithm  -- message::Request -->        participant --> store      versions of keys; the newest ones also in slots
 //!            <-- message::Reply --            |  --> locks      only for two-phase locking
 //! slot       -- one-sided read -->            |  --> log        records that survive a crash
-//! feed       -- one-sided read -->            \----> feed       the same records, for readers that follow
+//! feed       -- one-sided read -->            \----> feed       the same records, for readers that follow all writes
 //! ```
+//!
+//! A *part* is what a transaction writes at one participant. A *slot* is memory with the newest
+//! committed version of one key, which clients read one-sidedly. A *life* is the time from one
+//! start of a participant to the next; each life has its own number. A *lease* protects the
+//! superseded versions that a reader may still need.
 //!
 //! - [`timestamp`]: orders transactions by hybrid logical clocks.
 //! - [`item`]: keys, values and versions. [`bloom`]: filters of keys.
@@ -21,10 +25,10 @@
 //! - [`algorithm`]: coordinates one transaction: which messages it sends, and how it ends.
 //! - [`participant`]: serves requests at a participant. [`store`]: its versions. [`locks`]: its
 //!   locks.
-//! - [`slot`]: the byte layout of versions that clients read one-sidedly.
+//! - [`slot`]: the byte layout of slots.
 //! - [`log`]: the records that a participant writes, and its recovery from them.
 //! - [`termination`]: ends a transaction whose coordinator has failed.
-//! - [`closing`]: closes a key prefix for good, before its items move elsewhere.
+//! - [`closing`]: closes a key prefix permanently, before its items are moved elsewhere.
 //! - [`feed`]: lets readers follow what a participant writes, without sending it requests.
 //! - [`history`]: checks recorded histories of transactions for violations of atomicity.
 //! - [`limits`]: all bounds. [`utc`]: prints clock readings.

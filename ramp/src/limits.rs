@@ -1,4 +1,4 @@
-//! Bounds of transactions, version stores, logs and feeds.
+//! Defines the bounds of transactions, version stores, logs and feeds.
 //!
 //! Invariant: every table and queue of this crate has its bound here, and relations between bounds
 //! are asserted at compile time.

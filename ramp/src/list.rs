@@ -1,10 +1,11 @@
-//! Decodes a list from outside whose length must not exceed a limit.
+//! Decodes a list that a peer sent, and refuses it while it is decoded if its length exceeds a
+//! limit.
 //!
-//! A key of one byte takes two bytes in a message and 57 in memory, so checking the limit after
-//! decoding would be too late.
+//! A check after decoding would be too late: a key of one byte takes two bytes in a message and 57
+//! in memory.
 //!
-//! Invariant: nothing is allocated for a list whose stated length is beyond the limit, and no
-//! element beyond the limit is kept.
+//! Invariant: no memory is allocated for a list whose stated length exceeds the limit, and no
+//! element beyond the limit is stored.
 
 use serde::{
     Deserialize, Deserializer,

@@ -1,14 +1,16 @@
-//! The lock table of a participant, for strict two-phase locking, with which RAMP is compared.
+//! The lock table of a participant. Only strict two-phase locking uses it, the algorithm with which
+//! RAMP is compared.
 //!
 //! A transaction locks its keys one after the other, in the order of participants and then of keys,
-//! and keeps all locks until it ends.
+//! and holds all locks until it ends.
 //!
 //! Invariants
 //! - A key has one exclusive holder, or any number of shared ones. Requests for a key are served in
 //!   the order of arrival.
-//! - No transaction waits for a key while it holds a later one. So waiting transactions never form
-//!   a cycle, at one participant or over several.
-//! - Keys and waiting requests are bounded. Requests beyond the bound are refused, not queued.
+//! - A transaction that waits for a key holds no lock on a later key. So waiting transactions never
+//!   form a cycle, at one participant or over several.
+//! - Locked keys and waiting requests are bounded. Requests beyond the bound are refused, not
+//!   queued.
 
 use crate::{
     item::Key,
@@ -30,7 +32,9 @@ pub enum Acquired {
 
 /// There are too many requests or keys. Nothing was locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{found} requests for locks or locked keys, expected at most {most}: try again")]
+#[error(
+    "the lock table would contain {found} waiting requests or locked keys, the maximum is {most}: try again later"
+)]
 pub struct LocksBusy {
     /// The number with this request.
     pub found: usize,

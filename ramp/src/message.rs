@@ -1,14 +1,13 @@
-//! Messages between clients and participants.
-//!
-//! Plain values: encoding and transport are up to the caller. The participant of a key is the node
-//! that keeps it.
+//! Defines the messages between clients and participants. They are plain values: the caller encodes
+//! and sends them.
 //!
 //! Invariants
-//! - A participant votes once on a transaction, either by preparing it or by promising never to
-//!   prepare it, and never changes its vote. A transaction is committed if and only if all of its
-//!   participants have prepared it. So whoever knows all votes knows the outcome.
-//! - Every list from outside is checked against a limit before it is used; the lists of requests
-//!   are checked while they are decoded.
+//! - A participant votes once on a transaction and never changes its vote. It votes either by
+//!   preparing the transaction or by promising never to prepare it.
+//! - A transaction is committed if and only if all of its participants have prepared it. So all
+//!   votes together determine the outcome.
+//! - Every list that a peer sends is checked against a limit before it is used. The lists in
+//!   requests are checked while they are decoded.
 
 use crate::{
     item::{Fingerprint, Key, Metadata, Value, Version},
@@ -143,8 +142,8 @@ impl fmt::Display for Bounded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Participants => "participants",
-            Self::Keys => "keys in one participant",
-            Self::Bytes => "bytes in one participant",
+            Self::Keys => "keys at one participant",
+            Self::Bytes => "bytes at one participant",
             Self::Prefix => "bytes of a prefix",
             Self::Timestamps => "timestamps",
             Self::Settled => "ended transactions",
@@ -558,10 +557,7 @@ mod tests {
         assert_eq!(error, expected);
         let timestamps = vec![TIMESTAMP; SETTLED_PER_PART_MAX + 1];
         let error = Request::Settled { timestamps }.check().unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "a request with 257 ended transactions, expected at most 256: divide the transaction"
-        );
+        assert_eq!(error, "a request has 257 ended transactions, the maximum is 256: divide the transaction");
         assert_eq!(Request::Lease { client: ClientId(1) }.check(), Ok(()));
     }
 

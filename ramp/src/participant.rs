@@ -1,27 +1,27 @@
-//! Serves the requests to a participant.
+//! Serves the requests to a participant, the node that keeps certain keys and their versions.
 //!
 //! ```text
 //! request -> store, locks -> replies that may be sent at once
-//!                         \-> records -> a batch, written and synced by the owner of the disk -> durable(sequence) -> replies that waited
+//!                         \-> records -> a batch, written and synced by the caller -> durable(sequence) -> replies that waited for it
 //! ```
 //!
-//! - `admission`: whether a part may be prepared. `host_clock`: compares clients' clocks with the
-//!   host's. `reading`: reads and leases. `parts`: divides answers into messages.
+//! - `admission`: checks whether a part may be prepared. `host_clock`: compares clients' clocks
+//!   with the host's. `reading`: reads and leases. `parts`: divides answers into messages.
 //!
 //! Invariants
-//! - A reply that reports a vote or an outcome waits until all earlier records are durable. Reads
-//!   never wait for records of this life, but for those of an earlier one: no lease, and no value
-//!   with a lock, is given before all recovered records are durable. So what is read does not
-//!   vanish with this node's disk.
+//! - A reply that reports a vote or an outcome waits until all earlier records are durable.
+//! - Reads do not wait for records of this life of the participant, but for recovered ones: before
+//!   all of these are durable, no lease is granted and no value is returned with a lock. So a
+//!   version that was read does not vanish if this node loses its disk.
 //! - A commit is visible before its record is durable. Its versions are durable at all
-//!   participants, so a crash can only delay it, not undo it.
+//!   participants, so a crash can only delay the commit, not undo it.
 //! - A transaction with one participant is committed when its vote is durable, and not visible
-//!   before. No other message or record says that it is committed.
-//! - Reads with a lease from another life are refused: the versions that they need may be gone.
-//! - What is prepared is newer than all versions of its keys, and its client's clock is not ahead
-//!   of the participant's (`admission`).
-//! - No clock, thread or connection: the caller provides the time, requests and durability, and
-//!   takes replies and batches.
+//!   before. No other message or record reports this commit.
+//! - Reads with a lease from another life are refused: the versions that they need may be lost.
+//! - A part is prepared only if its timestamp is newer than all versions of its keys, and its
+//!   client's clock is not ahead of the participant's (`admission`).
+//! - This file uses no clock, thread or connection: the caller passes the time and the requests,
+//!   reports durability, and takes replies and batches.
 
 mod admission;
 mod host_clock;

@@ -1,19 +1,22 @@
-//! Ends a transaction whose coordinator has failed.
+//! Ends a transaction whose coordinator has failed, by the votes of its participants.
 //!
 //! ```text
-//! ask all participants for their votes --> one has committed, or all have prepared: commit    --> tell all, until all have confirmed --> ended
-//!                                      \-> one refuses, and has thereby promised to: abort --> tell those that have prepared it
+//! ask all participants for their votes
+//!   one has committed, or all have prepared   -> commit: send COMMIT until all participants have confirmed -> ended
+//!   one has refused, which is a promise never -> abort: send ABORT to the participants that have prepared
+//!   to prepare the transaction
 //! ```
 //!
-//! Any participant that has prepared a transaction may do this, at any time, and several at once:
-//! votes never change, so all come to the same outcome.
+//! Any participant that has prepared a transaction may do this, at any time. Several may do it at
+//! once: votes never change, so all of them reach the same outcome.
 //!
 //! Invariants
-//! - Only a participant in doubt asks. If the coordinator ends the transaction before the answers
-//!   arrive, other participants may have forgotten it by then, and seem to refuse it. The
-//!   participant that asked knows the outcome by then, and ignores the decision to abort.
-//! - Nothing is decided before a vote decides it. A participant that does not answer is asked
-//!   again; only this transaction waits for it.
+//! - Only a participant asks that has the transaction in doubt. If the coordinator ends the
+//!   transaction before the answers arrive, other participants may already have forgotten it, and
+//!   seem to refuse it. But then the participant that asked knows the outcome, too, and ignores the
+//!   decision to abort.
+//! - Only votes decide. A participant that does not answer is asked again, and only this
+//!   transaction waits for it.
 //! - `Ended` is sent only after all participants have durably committed.
 
 use crate::{

@@ -1,17 +1,16 @@
 //! Orders transactions by timestamps from hybrid logical clocks (Kulkarni et al. 2014).
 //!
 //! The upper 48 bits of a time are milliseconds since 1970; the lower 16 count events within one
-//! millisecond. Timestamps with equal times are ordered by the client that made them.
+//! millisecond. Timestamps with equal times are ordered by the id of the client that issued them.
 //!
 //! Invariants
 //! - Two timestamps are never equal: those of one client strictly increase, and clients have
 //!   different ids.
-//! - A timestamp is above every timestamp that its client had heard of, however far ahead of the
-//!   wall clock that is. So what a client writes is newer than what it has seen. Wrong clocks are
-//!   refused where they are read ([`crate::message::Preconditions`]), and not where their
-//!   timestamps are heard.
-//! - A clock either gives a timestamp that is newer than its last one, or fails. No timestamp is
-//!   given twice.
+//! - A timestamp is above every timestamp that its client had received, however far ahead of the
+//!   wall clock that one is. So what a client writes is newer than what it has read.
+//! - A participant refuses clients by the readings of their wall clocks
+//!   ([`crate::message::Preconditions`]), not by their timestamps, which may correctly be ahead.
+//! - A clock either returns a timestamp that is newer than its last one, or fails.
 
 use crate::limits::{LOGICAL_BITS, TIME_MAX};
 use serde::{Deserialize, Serialize};
@@ -68,7 +67,7 @@ impl fmt::Display for Timestamp {
 pub enum ClockError {
     /// The wall clock is wrong.
     #[error(
-        "the clock of this host says {found_ms} ms since 1970, expected at most {} ms (the year 6429): set it",
+        "the clock of this host reads {found_ms} ms since 1970, the maximum is {} ms (the year 6429): set the clock",
         TIME_MAX >> LOGICAL_BITS
     )]
     Wall {
@@ -77,7 +76,7 @@ pub enum ClockError {
     },
     /// The last possible timestamp is in use.
     #[error(
-        "no timestamp is left above one that was read, expected no client to use such a timestamp: delete the keys that have it"
+        "no newer timestamp exists, because this client has read a version with the highest possible one, which no correct client uses: delete the keys that have such a version"
     )]
     Exhausted,
 }

@@ -1,4 +1,5 @@
-//! Tests that closed prefixes stay closed, and that emptied ones are dropped, also after a crash.
+//! Tests that closed prefixes stay closed, and that items under emptied prefixes are dropped, also
+//! after a crash.
 
 use rackscan_ramp::{
     closing::{CLOSING_PREFIX, Closing},

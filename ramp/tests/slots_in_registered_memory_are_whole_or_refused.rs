@@ -1,7 +1,8 @@
 //! Tests that a reader in another thread, which copies slots out of registered memory while their
-//! owner writes, never accepts a torn slot, or one that was replaced before the copy began. Goal:
-//! the fabric's regions provide what `SlotMemory` requires. Method: a store over a region, a writer
-//! that keeps committing, and a reader that knows the places.
+//! owner writes, never accepts a torn slot, or one that was replaced before the copy began.
+//!
+//! Goal: the fabric's regions provide what `SlotMemory` requires. Method: a store over a region, a
+//! writer that commits continually, and a reader that knows the offsets of the slots.
 
 use rackscan_fabric::Region;
 use rackscan_ramp::{

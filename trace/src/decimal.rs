@@ -1,4 +1,4 @@
-//! Exact decimal numbers.
+//! Parses decimal numbers and scales them exactly, without rounding to floating point.
 
 /// A non-negative decimal number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

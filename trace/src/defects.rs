@@ -1,4 +1,5 @@
-//! The list of defects found while a trace is read.
+//! Collects the defects (entries of a file that are not records) that are found while a trace is
+//! read.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Recognizes the format of a trace: by its name in an option, or by how a file begins.
 //!
-//! The tests of a file's beginning, in this order: the magic number of blktrace; fio's first line;
+//! The checks of a file's beginning, in this order: the magic number of blktrace; fio's first line;
 //! our CSV's header; a line of blkparse; a row of an MSR trace; a header with columns of known
 //! names.
 

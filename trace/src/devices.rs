@@ -1,4 +1,4 @@
-//! Assigns numbers to devices that a trace identifies by name.
+//! Assigns numbers to the devices that a trace identifies by name.
 //!
 //! Invariants
 //! - A name always has the same number; numbers are assigned in the order in which names appear.
@@ -39,7 +39,7 @@ impl Numbers {
                 self.by_name.insert(name.to_owned(), number);
                 Ok((number, true))
             }
-            _ => Err(format!("one more device than the {DEVICES_MAX} that a trace may name")),
+            _ => Err(format!("the trace names more than {DEVICES_MAX} devices, which is the maximum")),
         }
     }
 }

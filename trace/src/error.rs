@@ -1,4 +1,5 @@
-//! The errors of reading and writing traces, and defects: entries of a file that are not records.
+//! Defines the errors of reading and writing traces, and defects: entries of a file that are not
+//! records.
 
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
@@ -69,7 +70,7 @@ pub enum TraceError {
     },
     /// The file begins like no known format.
     #[error(
-        "{}: begins with {found}, which no known format does: name the format ({}), or name the columns of a CSV file",
+        "{}: the file begins with {found}, like no known format: name the format ({}), or name the columns of a CSV file",
         path.display(), Format::NAMES
     )]
     UnknownFormat {
@@ -79,7 +80,7 @@ pub enum TraceError {
         found: String,
     },
     /// The file is compressed.
-    #[error("{}: is compressed with {with}: decompress it first", path.display())]
+    #[error("{}: the file is compressed with {with}: decompress it first", path.display())]
     Compressed {
         /// The file.
         path: PathBuf,
@@ -105,7 +106,7 @@ pub enum TraceError {
         reason: String,
     },
     /// An option has an invalid value.
-    #[error("{what} {found:?}: expected {expected}")]
+    #[error("{what} is {found:?}, expected {expected}")]
     Option {
         /// The option.
         what: &'static str,
@@ -118,7 +119,7 @@ pub enum TraceError {
     #[error("{0}")]
     Defect(Defect),
     /// All entries were refused.
-    #[error("{}: none of the first {refused} entries is a record of {format}; the first: {first}", path.display())]
+    #[error("{}: none of the first {refused} entries is a record of {format}; the first one is refused for this reason: {first}", path.display())]
     NoRecordsButDefects {
         /// The file.
         path: PathBuf,
@@ -130,7 +131,7 @@ pub enum TraceError {
         first: Box<Defect>,
     },
     /// The file has no records and no refused entries.
-    #[error("{}: holds no IO ({format})", path.display())]
+    #[error("{}: the file contains no IO; it was read as {format}", path.display())]
     NoRecords {
         /// The file.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! The formats of traces.
+//! Lists the formats of traces, with their names in options and in messages.
 
 use std::fmt;
 

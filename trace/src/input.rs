@@ -1,7 +1,7 @@
-//! Reads a file whose beginning was read before, to recognize the format.
+//! Reads a file whose beginning was already read to recognize its format.
 //!
 //! Invariants
-//! - Only the head and one buffer of the file are in memory.
+//! - Only the beginning and one buffer of the file are in memory.
 
 use std::{
     borrow::Cow,

@@ -1,4 +1,4 @@
-//! All bounds of this crate.
+//! Defines all bounds of this crate.
 
 /// Bytes of a file's beginning from which its format and units are determined.
 pub const HEAD_BYTES_MAX: usize = 256 << 10;

@@ -1,7 +1,7 @@
-//! Reads the lines of a text, and refuses what cannot be a line.
+//! Reads the lines of a text file, and refuses lines that are too long or not text.
 //!
 //! Invariants
-//! - A line longer than the limit is skipped without being kept in memory.
+//! - A line longer than the limit is skipped without being stored in memory.
 //! - Lines end with a line feed, which a carriage return may precede; a byte-order mark before the
 //!   first line is skipped.
 

@@ -1,7 +1,8 @@
 //! Sorts records that arrive slightly out of order.
 //!
 //! Invariants
-//! - At most a fixed number of records is held; when one more arrives, the earliest is released.
+//! - Memory contains at most a fixed number of records; when one more arrives, the earliest is
+//!   returned.
 //! - Records of the same time keep the order in which they arrived.
 
 use std::{

@@ -1,4 +1,4 @@
-//! One IO of a trace.
+//! Defines the record of a trace: one IO.
 //!
 //! Invariants
 //! - A record that passed [`Record::verify`] ends within the largest possible device, and only a
@@ -100,7 +100,7 @@ impl Record {
             ));
         }
         if *length_bytes == 0 && *operation != Operation::Flush {
-            return Err(format!("a {operation} of 0 bytes, expected at least one"));
+            return Err(format!("a {operation} of 0 bytes, expected at least one byte"));
         }
         let transfers = matches!(operation, Operation::Read | Operation::Write);
         if transfers && *length_bytes > LENGTH_BYTES_MAX {

@@ -1,6 +1,6 @@
-//! The interface that every format implements for reading.
+//! Defines the interface that every format implements for reading.
 //!
-//! A text format parses lines ([`LineParser`]), and [`Lines`] makes a [`Source`] of it; a binary
+//! A text format parses lines ([`LineParser`]), and [`Lines`] turns it into a [`Source`]; a binary
 //! format implements [`Source`] itself.
 
 use std::{path::PathBuf, sync::Arc};

@@ -1,4 +1,4 @@
-//! The units of times, offsets and lengths in traces.
+//! Defines the units of times, offsets and lengths in traces.
 
 use std::{fmt, str::FromStr};
 

@@ -1,8 +1,8 @@
 //! Writes records to a file.
 //!
 //! Invariants
-//! - When writing fails, the file holds complete lines, and the error says how many records it
-//!   holds. Nothing is written to it afterwards.
+//! - When writing fails, the file contains complete lines, and the error reports how many records
+//!   it contains. Nothing is written to it afterwards.
 
 use std::{
     fs::File,

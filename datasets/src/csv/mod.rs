@@ -3,7 +3,7 @@
 //! ```text
 //! options    the dialect, and what to do with rows that do not parse
 //! input      the bytes of the file, decompressed and decoded
-//! records    the fields of each row, or what is wrong with it
+//! records    the fields of each row, or the error in it
 //! types      the type of each column, by the first piece of rows: boolean, bigint, double, date,
 //!            timestamp or text
 //! texts      rows, column by column
@@ -12,8 +12,9 @@
 //!
 //! Invariants
 //! - The file is read once, from its beginning to its end.
-//! - A row that does not parse ends the load, or is left out and reported if the caller asked for
-//!   that. The message names the file, line and column, what was found and what was expected.
+//! - A row that does not parse ends the load, unless the caller has requested that such rows are
+//!   left out and reported. The message names the file, line and column, the text that was found,
+//!   and what was expected.
 //! - An unquoted text that stands for NULL is NULL in every column; a quoted one only in columns
 //!   that are not text.
 
@@ -122,7 +123,11 @@ impl CsvPieces {
         let bytes = file.metadata().map_err(file_error("read"))?.len();
         if let Some(reject) = csv.reject.as_deref().filter(|reject| is_same_file(reject, path)) {
             let (what, found) = ("the file for rejected rows", reject.display().to_string());
-            return Err(LoadError::Option { what, found, expected: "another than the one to load".into() });
+            return Err(LoadError::Option {
+                what,
+                found,
+                expected: "another file than the one to load".into(),
+            });
         }
         let reject = csv.reject.as_deref().map(|path| Rejects::create(path, rejected)).transpose()?;
         let input = Input::new(file, csv.encoding).map_err(file_error("read"))?;

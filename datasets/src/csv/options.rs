@@ -1,4 +1,5 @@
-//! How a CSV file is written, and what the loader does with rows that do not parse.
+//! Defines the dialect of a CSV file (delimiter, quotes, encoding and so on), and what the loader
+//! does with rows that do not parse.
 
 use std::path::PathBuf;
 

@@ -1,14 +1,15 @@
 //! Splits the text of a CSV file into records and fields.
 //!
-//! Records are those of RFC 4180 with the dialect of the options. A quote quotes only at the
-//! beginning of a field; in a field that does not begin with a quote it is an ordinary character.
-//! What RFC 4180 does not allow (a quote that is not closed, text after a closing quote) is a
-//! fault: other readers guess there, and change data silently.
+//! Records follow RFC 4180 with the dialect of the options. A quote quotes only at the beginning of
+//! a field; in a field that does not begin with a quote it is an ordinary character. Text that RFC
+//! 4180 does not allow (a quote that is not closed, text after a closing quote) is an error: other
+//! readers guess there, and change data silently.
 //!
 //! Invariants
 //! - Lines end with a line feed, a carriage return or both. An empty line is not a record, except
 //!   in a file with one column, where it is a record of one empty field.
-//! - At most one record of `CSV_RECORD_BYTES_MAX` and one read are held.
+//! - Memory contains at most one record, of at most `CSV_RECORD_BYTES_MAX` bytes, and the bytes of
+//!   one read.
 
 use std::{borrow::Cow, io, ops::Range};
 
@@ -131,7 +132,7 @@ impl Records {
             return Ok(Some(Err(self.malformed())));
         }
         if memchr(0, &self.rest().as_bytes()[..self.length]).is_some() {
-            let reason = "found the character U+0000, which no text has; if the file has another encoding, name it, such as \
+            let reason = "found the character U+0000, which texts cannot contain; if the file has another encoding, name it, such as \
                           --encoding utf-16be"
                 .to_owned();
             return Ok(Some(Err(RecordFault { line: self.line, field: None, reason })));
@@ -149,7 +150,7 @@ impl Records {
         let field = (0..self.fields.len()).find(|field| self.field(*field).contains(sign));
         let name = self.input.encoding();
         let reason = format!(
-            "found bytes that are no text in {name}, expected {name}; if the file has another encoding, name it: --encoding windows-1252"
+            "found bytes that are not valid in the encoding {name}; if the file has another encoding, name it, such as --encoding windows-1252"
         );
         RecordFault { line: self.line, field, reason }
     }
@@ -355,8 +356,7 @@ impl Records {
         Err(match quote.zip(self.dialect.quote) {
             Some((begin, quote)) => self.fault(begin, &unclosed(quote, &within)),
             None => {
-                let reason =
-                    format!("found no end of the row in {within}, expected rows of at most that many bytes");
+                let reason = format!("found no end of the row in {within}, expected rows that are no longer");
                 ReadError::Fault(RecordFault { line: self.line_at(at), field: None, reason })
             }
         })

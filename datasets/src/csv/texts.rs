@@ -1,4 +1,5 @@
-//! Rows of a CSV file as texts, column by column, and their conversion to the stored form.
+//! Collects the rows of a CSV file as texts, column by column, and converts them to the stored
+//! form.
 
 use std::sync::Arc;
 

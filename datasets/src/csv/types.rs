@@ -1,7 +1,7 @@
 //! Infers the type of a column from the texts of its first rows.
 //!
 //! Only the shape of a text counts: 2024-02-30 looks like a date, so the column is a date column,
-//! and that row is a fault.
+//! and that row is an error.
 
 use arrow::datatypes::{DataType, TimeUnit};
 

@@ -1,4 +1,5 @@
-//! Are refreshed rows what the specification says, and what the loader would have stored?
+//! Tests that the rows of the refresh functions are those of the specification, and have the form
+//! in which the loader stores rows.
 
 use super::*;
 use crate::{stored::Conversion, tpch};

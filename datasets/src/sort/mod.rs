@@ -4,14 +4,14 @@
 //! push   --> rows in memory -- too many --> a sorted run in a file -- too many --> merged into one
 //! finish --> all runs merged, the rows in memory being the last run
 //!
-//! run      a sorted run, in memory or in a file
+//! run      a sorted run: rows in order, in memory or in a file
 //! spill    writes a run to a file
 //! merge    merges runs
 //! ```
 //!
 //! Invariants
-//! - Ascending, nulls last. Doubles are in IEEE 754's total order, so NaN comes after all numbers;
-//!   texts compare by their bytes.
+//! - The order is ascending, nulls last. Doubles are in IEEE 754's total order, so NaN comes after
+//!   all numbers; texts compare by their bytes.
 //! - Rows in memory are bounded by the load's `sort_memory_bytes`, and by one batch per run while
 //!   runs are merged.
 //! - `runs_max` bounds the number of runs in files, and so of open files.

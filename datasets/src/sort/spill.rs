@@ -1,4 +1,4 @@
-//! Writes sorted runs that do not fit memory to files.
+//! Writes sorted runs that do not fit into memory to files.
 //!
 //! Invariants
 //! - The file of a run never has a name, so nothing is left behind however the process ends.

@@ -1,5 +1,5 @@
-//! Do pages of a loaded table come out of memory when they are wanted again: a node's, without
-//! asking it, and our own?
+//! Tests that pages of a loaded table that are read again come out of memory: out of a node's
+//! cache, which the client reads without a request, or out of the client's own cache.
 
 use rackscan_client::{Cluster, FetchedPages};
 use rackscan_datasets::{LoadOptions, tpch};

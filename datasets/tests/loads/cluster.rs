@@ -1,7 +1,8 @@
-//! Which nodes does a test load into?
+//! The nodes into which the tests load, and a client of them.
 //!
-//! They run inside the test's process, with device files below Cargo's folder for temporary files:
-//! `O_DIRECT` needs a filesystem on a disk. Everything is removed when the cluster is dropped.
+//! The nodes run inside the test's process, with device files below Cargo's folder for temporary
+//! files: `O_DIRECT` needs a filesystem on a disk. Everything is removed when the cluster is
+//! dropped.
 
 use std::{
     error::Error,

@@ -1,4 +1,5 @@
-//! Do the rows of a CSV file arrive, and does a message lead to one that does not parse?
+//! Tests that the rows of a CSV file arrive, and that the message about a row that does not parse
+//! names its line and column.
 
 use std::{fmt::Write, fs, path::PathBuf};
 
@@ -244,7 +245,7 @@ async fn the_file_itself_is_not_overwritten_with_rejected_rows() {
     let path = write_file(&cluster, "id\n1\n");
     let options = CsvOptions { reject: Some(path.clone()), ..CsvOptions::default() };
     let error = load_with(&cluster, "id\n1\n", &options).await.unwrap_err().to_string();
-    assert!(error.contains("expected another than the one to load"), "{error}");
+    assert!(error.contains("expected another file than the one to load"), "{error}");
     assert_eq!(fs::read_to_string(path).unwrap(), "id\n1\n");
 }
 

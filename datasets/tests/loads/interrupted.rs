@@ -1,4 +1,4 @@
-//! Does a load that ends early leave nothing behind, and does the next one succeed?
+//! Tests that a load that ends early leaves nothing behind, and that the next load succeeds.
 
 use rackscan_client::ClientError;
 use rackscan_datasets::{LoadError, LoadOptions, Progress, tpch};

@@ -1,5 +1,5 @@
-//! Does every row of a source arrive at its participant exactly once, and nothing of a load that
-//! fails?
+//! Tests that every row of a source arrives at the node of its key exactly once, and that a load
+//! that fails leaves nothing visible.
 //!
 //! All tests load into real storage nodes and read every row back through scans at the nodes.
 

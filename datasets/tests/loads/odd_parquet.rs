@@ -1,4 +1,5 @@
-//! Are Parquet files of other writers read right, and broken ones refused in one line?
+//! Tests that Parquet files of other writers are read correctly, and broken ones refused with a
+//! message of one line.
 //!
 //! `files/int96.parquet` and `files/checksums.parquet` were written by pyarrow 26, with
 //! `use_deprecated_int96_timestamps` and `write_page_checksum`.

@@ -1,4 +1,4 @@
-//! Do the rows of a Parquet file arrive, with their types and nulls?
+//! Tests that the rows of a Parquet file arrive, with their types and nulls.
 
 use std::{
     fs::{self, File},

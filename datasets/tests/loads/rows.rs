@@ -1,4 +1,4 @@
-//! What does a table hold, row by row?
+//! Reads all rows of a table back from a test cluster.
 
 use std::sync::Arc;
 

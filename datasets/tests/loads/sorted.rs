@@ -1,4 +1,4 @@
-//! Are the rows of each node sorted, in memory and spilled?
+//! Tests that the rows of each node are sorted, both in memory and with runs in files.
 
 use arrow::{
     array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray},

@@ -1,4 +1,4 @@
-//! Does TPC-H arrive as its generator makes it?
+//! Tests that the tables of TPC-H arrive as their generator produces them.
 
 use std::{collections::BTreeMap, sync::Mutex};
 

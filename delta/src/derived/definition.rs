@@ -1,12 +1,13 @@
-//! One derivation of a table: its definition ([`rackscan_format::derived`]) and the id under which
-//! its entries lie.
+//! Defines a derivation: one index, side of a foreign key, or sum of a table, with the id that
+//! begins the keys of its entries.
 //!
 //! Invariants
-//! - An id consists of a table and an index in its definition, which never changes. A table with
-//!   another definition has another id, and ids are never reused. So entries of a table are
-//!   separate from those of the tables before and after it, and go with its rows.
-//! - A verified definition can be maintained for every row that fits its table, unless values are
-//!   too large.
+//! - An id consists of a table id and the position of the derivation in the table's definition,
+//!   which never changes. A table with another definition has another id, and ids are never reused.
+//!   So the entries of a table version are separate from those of earlier and later versions, and
+//!   are dropped with its rows.
+//! - The entries of a verified definition can be computed for every row that fits its table, unless
+//!   values are too large.
 
 use super::{
     DerivedFault,

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | 0..2 | 0 and `i`: of an index, `f`: of a foreign key's side, `a`: of a sum (an aggregate) |
 //! | 2..6 | the id of the table whose row the entry is about |
-//! | 6..8 | the index of the derivation in that table's definition |
-//! | 8.. | the value by which it is found (`sortable`) |
-//! | then 1 | the role: 0 parent, 1 child; 0 what a segment has, 1 what is now; 0 in an index |
+//! | 6..8 | the position of the derivation in that table's definition |
+//! | 8.. | the value by which the entry is found (`sortable`) |
+//! | then 1 | the role. Foreign key: 0 parent, 1 child. Sum: 0 the negative of the amount that the row has in its segment, 1 its present amount. Index: 0 |
 //! | then 9 or 17 | the row's identity, as in its own key |
 //!
 //! The value of an entry of a sum is an [`Amount`]: the sum 16, rows 8, little-endian. Other
@@ -14,10 +14,10 @@
 //!
 //! Invariants
 //! - Entries of one derivation are ordered by value, then by role, then by identity.
-//! - All entries of one value have a prefix that no other key has: a value is found by a prefix, a
-//!   range between two keys.
-//! - All entries of a table lie under three prefixes ([`prefixes`]), and nothing else does. They
-//!   are emptied with the table's rows.
+//! - All entries of one value have a prefix that no other key has: so they are found by one prefix,
+//!   which is a range between two keys.
+//! - The entries of a table are exactly the keys under three prefixes ([`prefixes`]), which are
+//!   emptied with the table's rows.
 
 use super::{DerivedFault, sortable};
 use crate::{identity::RowIdentity, row::Datum};

@@ -1,4 +1,4 @@
-//! Errors of derived entries.
+//! Errors of computing and reading derived entries.
 
 use crate::identity::RowIdentity;
 use rackscan_ramp::{
@@ -20,7 +20,7 @@ pub enum DerivedFault {
         expected: String,
     },
     /// A value is too long for a key.
-    #[error("{name:?}: {row} has a value that is too long to be found by, {why}")]
+    #[error("{name:?}: {row} has a value that is too long for an entry: {why}")]
     Oversize {
         /// The derivation's name.
         name: String,
@@ -30,7 +30,7 @@ pub enum DerivedFault {
         why: Oversize,
     },
     /// A row has fewer or more values than its table has columns.
-    #[error("{name:?}: {row} with {found} values, expected {expected}")]
+    #[error("{name:?}: {row} has {found} values, expected {expected}")]
     Length {
         /// The derivation's name.
         name: String,
@@ -44,7 +44,7 @@ pub enum DerivedFault {
     /// A change of a stored row comes neither with its values in the segment nor with what earlier
     /// changes have taken away.
     #[error(
-        "{name:?}: {row} is changed without its values in the segment, expected these, or what earlier changes took away from the sum: read one of them first"
+        "{name:?}: the change of {row} contains neither the row's values in its segment nor the amount that earlier changes subtract from the sum: read one of them first"
     )]
     NotStored {
         /// The derivation's name.
@@ -53,7 +53,7 @@ pub enum DerivedFault {
         row: RowIdentity,
     },
     /// A sum or a product is too large.
-    #[error("{name:?}: {what} does not fit 128 bits: divide the sum by a group or a range")]
+    #[error("{name:?}: {what} does not fit into 128 bits: divide the sum into groups or ranges")]
     Overflow {
         /// The derivation's name.
         name: String,
@@ -62,14 +62,14 @@ pub enum DerivedFault {
     },
     /// A key begins like those of entries, but is none.
     #[error(
-        "the key {key} begins as those of derived items do, and names no entry: written by a newer version?"
+        "the key {key} begins like the key of a derived entry, but does not identify one: perhaps a newer version wrote it"
     )]
     NotAnEntry {
         /// The key.
         key: Key,
     },
     /// The value of an entry is not an amount.
-    #[error("the entry {key} has {found} bytes, expected {expected}")]
+    #[error("the value of the derived entry {key} has {found} bytes, expected {expected}")]
     Amount {
         /// The key.
         key: Key,
@@ -80,7 +80,7 @@ pub enum DerivedFault {
     },
     /// An entry is newer than its row: the two were not read atomically.
     #[error(
-        "the entry {key} of transaction {entry} is newer than its {row}, which is of transaction {found}: they were not read atomically"
+        "the derived entry {key}, written by transaction {entry}, is newer than its {row}, written by transaction {found}: the two were not read atomically; please report this"
     )]
     Torn {
         /// The entry's key.

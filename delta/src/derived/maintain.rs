@@ -1,11 +1,13 @@
-//! Computes the entries that a transaction writes with the rows that it changes.
+//! Computes the derived entries that a transaction writes together with the rows that it changes.
 //!
 //! Invariants
 //! - All entries of the new version of a row are written. Entries of the old version that differ
-//!   are deleted, only to save space: an entry that is older than its row never counts.
-//! - Each change of a stored row writes again what the sums take away for its segment. So the
-//!   newest change is exact without any other. What is taken away never changes, because segments
-//!   do not; it is known from the segment, or from any earlier change.
+//!   are deleted, but only to save space: an entry that is older than its row never counts.
+//! - A stored row's amount is part of the sum over its segment. So each change of the row also
+//!   writes an entry of role [`Role::Stored`] with the negative of that amount. Each change writes
+//!   this entry again, so the newest change alone gives the exact sum.
+//! - The amount of that entry never changes, because segments do not. It is known from the segment,
+//!   or from any earlier change of the row.
 
 use super::{Amount, Derived, DerivedFault, DerivedId, Entry, Role};
 use crate::{identity::RowIdentity, row::Datum};

@@ -11,7 +11,8 @@
 //! - The bytes of values of one column sort like the values. Missing values are first; doubles are
 //!   in the order of `f64::total_cmp`, in which -0 is before 0 and NaNs are at either end; text is
 //!   in the order of its UTF-8 bytes.
-//! - No value's bytes are a prefix of another's: so what follows them does not change the order.
+//! - The bytes of a value are never a prefix of those of another value. So the bytes that follow a
+//!   value in a key do not change the order.
 //! - Each value has one encoding: decoding and encoding it again gives the same bytes.
 
 use crate::row::Datum;

@@ -1,12 +1,13 @@
-//! Answers questions from the entries that are derived from the visible rows.
+//! Answers queries from the entries that are derived from the visible rows: rows by a value,
+//! parents and children of a foreign key, sums.
 //!
 //! Invariants
-//! - Answers are about exactly the visible rows: an entry counts if it has its row's timestamp. An
-//!   older one was left by a transaction that another one overlapped.
-//! - A contradiction between rows and entries, which cannot occur if they are read atomically, is
-//!   an error and never an answer.
-//! - Entries that have moved elsewhere with their rows are gone for good, whatever records about
-//!   them come later.
+//! - Answers are about exactly the visible rows: an entry counts only if it has its row's
+//!   timestamp. An older entry was left by a transaction that another one overlapped.
+//! - A contradiction between rows and entries is an error and never an answer. It cannot occur if
+//!   rows and entries are read atomically.
+//! - Entries whose prefix was emptied, because their rows have moved elsewhere, never come back,
+//!   even if records about them arrive later.
 
 use super::{
     Amount, Derived, DerivedFault, DerivedId, Entry, Role, TakenAway,

@@ -1,7 +1,7 @@
 //! Tests that every row is visible in exactly one place, with its newest values.
 //!
 //! Method: rows are inserted, updated and deleted at random, in the table's segments and in the
-//! delta store; the runs are scanned by the code that scans segments, and compared with a map.
+//! delta store. The code that scans segments scans the runs, and the result is compared with a map.
 
 use super::*;
 use crate::{replica::RowVersion, row::encode};

@@ -1,10 +1,10 @@
 //! Tests that after a round a replica shows every transaction completely or not at all, and all
-//! that were acknowledged before.
+//! transactions that were acknowledged before the round.
 //!
-//! Real participants with feeds; transactions whose messages arrive in any order that their
-//! coordinators allow; a reader that scans page by page and reads one feed after the other, with
-//! messages arriving between any two pages and feeds, and that begins anew when it was unavailable
-//! for too long. All from a seed.
+//! Method: real participants with feeds; transactions whose messages arrive in any order that their
+//! coordinators allow; a reader that scans page by page and reads one feed after the other.
+//! Messages arrive between any two pages and feeds, and the reader starts over when it fell too far
+//! behind a feed. Everything is drawn from a seed.
 
 use super::*;
 use fastrand::Rng;

@@ -1,4 +1,4 @@
-//! Names the algorithms, and says what metadata their versions carry.
+//! Defines the algorithms by name, and which metadata the versions carry that each of them writes.
 
 use crate::{
     bloom::Bloom,

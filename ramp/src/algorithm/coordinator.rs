@@ -1,4 +1,5 @@
-//! Begins transactions and listings, and passes each event to the state machine of their algorithm.
+//! Begins transactions and listings of keys, and passes each event to the state machine of the
+//! algorithm in use.
 
 use super::{
     choice::Algorithm,
@@ -26,7 +27,9 @@ pub trait Cluster {
 
 /// A transaction has no keys, or too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a transaction that is to {verb} {found} keys, expected 1 to {most}: divide it, or leave it out")]
+#[error(
+    "a transaction would {verb} {found} keys, expected 1 to {most}: divide the transaction, or omit it if it has no keys"
+)]
 pub struct KeyCount {
     /// What it does with the keys.
     pub verb: &'static str,

@@ -1,14 +1,15 @@
 //! Reads and writes with strict two-phase locking.
 //!
-//! Participants are locked one after the other in their order, and at each its keys in their order.
-//! So no transaction waits for a lock that precedes one it holds, and there are no deadlocks. A
-//! write then prepares and commits as in RAMP, because participants fail independently; its locks
-//! are released when it ends.
+//! A transaction locks participants one after the other in their order, and at each participant the
+//! keys in their order. So no transaction waits for a lock that precedes one it holds, and there
+//! are no deadlocks. A write then prepares and commits as in RAMP, because participants fail
+//! independently; its locks are released when it ends.
 //!
 //! Invariants
-//! - Nothing is read or written before all locks are held.
-//! - A read from several participants counts only if each of them confirms, at the end, that its
-//!   locks were held all the time. A participant that restarted in between has let others write.
+//! - No key is read or written before all locks are held.
+//! - A read from several participants succeeds only if each of them confirms, at the end, that its
+//!   locks were held all the time. A participant that restarted in between may have let others
+//!   write.
 
 use super::{
     step::{Abortion, Event, Interruption, Outcome, Participants, Step, interrupted, message},

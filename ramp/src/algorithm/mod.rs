@@ -1,11 +1,12 @@
-//! Coordinates transactions: which messages they send, and what they have read or written in the
-//! end.
+//! Coordinates transactions: decides which messages a transaction sends, and what it has read or
+//! written in the end.
 //!
 //! All algorithms have one interface: `begin_read` and `begin_write` return a [`Coordinator`] and
 //! its first messages; each [`Event`] returns a [`Step`]: more messages, and finally an
-//! [`Outcome`]. The owner of the connections delivers the messages. A one-sided GET looks the same
-//! to a coordinator: its owner answers [`Request::Get`](crate::message::Request::Get) key by key
-//! with what it read from slots, and asks the participant for the remaining keys.
+//! [`Outcome`]. The owner of the connections delivers the messages. A coordinator does not notice
+//! whether a GET was one-sided: the owner of the connections reads slots, answers
+//! [`Request::Get`](crate::message::Request::Get) key by key from them, and asks the participant
+//! only for the remaining keys.
 //!
 //! | algorithm | write | read | a version carries |
 //! |---|---|---|---|
@@ -15,6 +16,8 @@
 //! | `s2pl` | locks, PREPARE, COMMIT | locks | its timestamp |
 //! | `none` | PUT | GET | its timestamp |
 //!
+//! Sibling versions are the versions that one transaction wrote, at different keys.
+//!
 //! - `choice`: the algorithms by name. `coordinator`: begins transactions and dispatches events.
 //!   `step`: events, steps and outcomes.
 //! - `read`: reads of `ramp-fast`, `ramp-hybrid` and `none`. `small`: reads of `ramp-small`.
@@ -22,11 +25,11 @@
 //!   `scan`: lists keys.
 //!
 //! Invariants
-//! - COMMIT is sent after all participants have said that they prepared, ABORT after one has
-//!   refused. Nothing else decides.
+//! - COMMIT is sent only when it is known that all participants have prepared, ABORT only after one
+//!   has refused.
 //! - [`Outcome::Committed`] is returned after all participants have committed, and
-//!   [`Outcome::Aborted`] only if nothing of the transaction can ever be visible. Every other
-//!   outcome says what is known, and which participants have not answered.
+//!   [`Outcome::Aborted`] only if no version of the transaction can ever be visible. Every other
+//!   outcome reports what is known, and which participants have not answered.
 //! - RAMP reads wait for participants only, never for other transactions, and take at most two
 //!   rounds.
 //! - The coordinator uses no clock, no connection and no thread.

@@ -1,10 +1,9 @@
-//! Writes without concurrency control, as a baseline for comparisons.
+//! Writes without concurrency control, as a baseline for comparisons: each participant writes its
+//! part at once, independently of the others. Readers may see some parts of a transaction without
+//! the others.
 //!
-//! Each participant writes its part at once, independently of the others. Readers may see a
-//! mixture.
-//!
-//! Invariant: the outcome of a participant that has not answered is unknown. If some participants
-//! have refused and others have written, the outcome names both.
+//! Invariant: the outcome at a participant that has not answered is unknown. If some participants
+//! have refused and others have written, the outcome of the transaction names both.
 
 use super::{
     step::{Abortion, Event, Outcome, Step, message},

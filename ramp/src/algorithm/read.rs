@@ -1,16 +1,19 @@
-//! Reads with RAMP-Fast, RAMP-Hybrid, or without concurrency control, which skips the check.
+//! Reads keys with RAMP-Fast or RAMP-Hybrid, or without concurrency control, which skips the check.
 //!
 //! ```text
-//! GET all keys --> for each key: did a transaction that was found at another key, newer than the version found here, also write this key?
-//!                  no: done.   its version came with the answer: taken.   else: ask for the newest of them (second round)
+//! first round    GET all keys
+//! check          for each key: look for transactions that were found at other keys, that also wrote this key, and that are newer than the version found here
+//!                  there are none                              -> done
+//!                  the reply contains the version of one       -> that version is the result
+//! second round     otherwise                                   -> ask for the newest of their versions
 //! ```
 //!
 //! Invariants
-//! - Versions that the second round asks for are committed: their transactions were found committed
-//!   at another key, so all participants have prepared them. They exist, because the lease is older
-//!   than the first round.
-//! - Write sets name exactly the keys that a transaction wrote. Filters may name others, so the
-//!   answer to the second round may be that there is no such version.
+//! - Every version that the second round asks for is committed: its transaction was found committed
+//!   at another key, so all participants have prepared it. The version still exists, because the
+//!   lease is older than the first round.
+//! - A write set names exactly the keys that its transaction wrote. A filter may name other keys,
+//!   too, so the answer to the second round may be that there is no such version.
 
 use super::{
     choice::Algorithm,

@@ -1,13 +1,14 @@
-//! Lists the keys of all participants that have a prefix, in order.
+//! Lists the keys with a given prefix of all participants, in order.
 //!
-//! Every participant is asked for its first keys after a given one. Keys are listed up to the
-//! smallest last key of a participant that has more: beyond it the list could have gaps.
+//! Every participant is asked for its first keys after a given one, and returns a limited number of
+//! them. The list ends at the smallest last key of a participant that has more keys: beyond it,
+//! keys could be missing from the list.
 //!
 //! Invariants
 //! - The list has no gaps: up to its end it contains every key with the prefix that had a committed
 //!   or prepared version before the listing began.
-//! - A listing says nothing about values. A reader that reads the values afterwards, and then lists
-//!   the same keys again, has read a consistent state.
+//! - A listing contains no values. A reader that reads the values afterwards, and then lists the
+//!   same keys again, has read a consistent state.
 
 use super::step::{Event, Outcome, Step, interrupted, interruption, message};
 use crate::{

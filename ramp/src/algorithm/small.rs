@@ -1,13 +1,13 @@
-//! Reads with RAMP-Small.
+//! Reads keys with RAMP-Small.
 //!
-//! First the timestamps of all keys; then, for each key, the newest version whose timestamp is
-//! among them. Versions carry only their timestamps, so a read always takes two rounds, unless no
-//! key has a version.
+//! The first round returns the timestamps of all keys. The second returns, for each key, the newest
+//! version whose timestamp is among them. Versions carry no other metadata, so a read always takes
+//! two rounds, unless no key has a version.
 //!
 //! Invariants
 //! - Every timestamp that is asked for is committed at some participant, so its versions are
 //!   prepared at all of them.
-//! - A key with a version in the first round has at least that version in the second.
+//! - A key that has a version in the first round has that version, or a newer one, in the second.
 
 use super::step::{Event, Interruption, Outcome, Participants, Step, interrupted, interruption, message};
 use crate::{

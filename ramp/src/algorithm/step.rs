@@ -118,25 +118,29 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Interruption {
     /// The participant cannot be reached.
-    #[error("{participant} cannot be reached: try again when it is back")]
+    #[error("{participant} cannot be reached: try again when its node is running and reachable")]
     Lost {
         /// The participant.
         participant: ParticipantId,
     },
     /// The participant does not know the lease.
-    #[error("{participant} was started anew: take a new lease and read again")]
+    #[error(
+        "{participant} has restarted or has no more leases, so this reader has no lease there: request a new lease and read again"
+    )]
     Unleased {
         /// The participant.
         participant: ParticipantId,
     },
     /// The locks did not last to the end.
-    #[error("{participant} lost the locks of this transaction: read again")]
+    #[error("{participant} has lost the locks of this transaction, probably by a restart: read again")]
     Unlocked {
         /// The participant.
         participant: ParticipantId,
     },
     /// Too many wait for locks.
-    #[error("{participant} has {found} requests for locks, expected at most {most}: try again later")]
+    #[error(
+        "{participant} would have {found} waiting lock requests or locked keys, the maximum is {most}: try again later"
+    )]
     Busy {
         /// The participant.
         participant: ParticipantId,
@@ -146,7 +150,7 @@ pub enum Interruption {
         most: u64,
     },
     /// The owner gave up.
-    #[error("the transaction was given up by its owner")]
+    #[error("the transaction was cancelled by its client before it had ended")]
     GivenUp,
 }
 
@@ -162,7 +166,9 @@ pub enum Abortion {
         why: Refusal,
     },
     /// A participant has promised another one, which asked for its vote, never to prepare it.
-    #[error("{participant} had not prepared it when another participant asked for its vote")]
+    #[error(
+        "{participant} had not prepared the transaction yet when another participant asked for its vote, and voted to abort"
+    )]
     Promised {
         /// The participant.
         participant: ParticipantId,

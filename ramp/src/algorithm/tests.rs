@@ -1,4 +1,5 @@
-//! Tests the messages and outcomes of each algorithm. Each test feeds one coordinator by hand.
+//! Tests the messages and outcomes of each algorithm. Each test passes events to one coordinator
+//! directly.
 
 use super::{
     Abortion, Algorithm, Begun, Cluster, Coordinator, Event, Interruption, Message, Outcome, Step,
@@ -393,7 +394,7 @@ fn a_transaction_of_too_many_keys_or_none_is_refused() {
     let error = Algorithm::Fast.begin_read(at(1), &many, &Letters).unwrap_err().to_string();
     assert_eq!(
         error,
-        "a transaction that is to read 4097 keys, expected 1 to 4096: divide it, or leave it out"
+        "a transaction would read 4097 keys, expected 1 to 4096: divide the transaction, or omit it if it has no keys"
     );
     let items = many.into_iter().map(|key| (key, Value::DELETED).into()).collect();
     assert!(Algorithm::Fast.begin_write(begun(1, &[]), items, &Letters).is_err());

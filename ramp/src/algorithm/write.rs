@@ -1,18 +1,26 @@
-//! Writes a transaction in two phases, so that it is visible at all participants or at none.
+//! Writes a transaction in two phases (PREPARE, COMMIT), so that it becomes visible at all
+//! participants or at none.
 //!
 //! ```text
-//! preparing --all prepared--> committing --all confirmed--> committed
-//!     |  \--the only participant has prepared and committed it: committed
-//!     |  \--a participant is lost: asked for its vote when it is back     \--a participant is lost: told again when it is back; or given up: is_committed
-//!     \--one refused: aborted
+//! state        event                                          next state
+//! preparing    all participants have prepared                 committing
+//! preparing    the only participant has prepared, which also  committed
+//!              commits
+//! preparing    a participant is lost                          preparing: it is asked for its vote when it is back
+//! preparing    a participant has refused                      aborted
+//! preparing    the owner stops waiting (`GiveUp`)             unknown, with the participants that have not voted
+//! committing   all participants have confirmed                committed
+//! committing   a participant is lost                          committing: COMMIT is sent again when it is back
+//! committing   the owner stops waiting (`GiveUp`)             committed, with the participants that have not confirmed
 //! ```
 //!
 //! Invariants
-//! - PREPARE is sent once: a participant that has promised never to prepare it is not asked again.
-//! - If a participant has refused, the others are told to abort. Retrying with a newer timestamp is
-//!   up to the owner.
-//! - Only a participant's refusal aborts. A lost participant may have prepared, and the others may
-//!   have ended the transaction with it.
+//! - PREPARE is sent once: a participant that has promised never to prepare the transaction is not
+//!   asked again.
+//! - If a participant has refused, the others are told to abort. The owner decides whether to retry
+//!   with a newer timestamp.
+//! - Only a participant's refusal aborts. The loss of a participant does not: it may have prepared,
+//!   and the other participants may then have committed the transaction.
 
 use super::step::{Abortion, Event, Outcome, Step, message};
 use crate::{

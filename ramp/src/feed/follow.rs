@@ -1,13 +1,14 @@
-//! Defines the trait of those that process what all participants have and write, in the order of
-//! feeds.
+//! Defines [`Follow`], the trait of types that process the items and then the records of all
+//! participants, for example to maintain a copy of them.
 //!
 //! ```text
-//! begin_anew, scanned .. scanned,     what participants have
-//! { record .. record, round_ended }   rounds: every feed is read to an end that was read after the previous round had ended
+//! begin_anew, scanned .. scanned,     first: all items that participants store
+//! { record .. record, round_ended }   then rounds: in each, every feed is read up to an end that was observed after the previous round had ended
 //! ```
 //!
-//! Invariant: every feed was marked before anything was scanned, and its records are passed on from
-//! the mark on, in order. So nothing is missing, and some of it comes twice.
+//! Invariant: the position of every feed was recorded before any participant was scanned, and its
+//! records are passed on from that position, in order. So no write is missing, and some arrive
+//! twice.
 
 use crate::{
     item::Key,

@@ -1,18 +1,19 @@
 //! Feeds: a participant publishes its records in registered memory, and readers follow them with
 //! one-sided reads.
 //!
-//! A participant with a feed writes what it prepares, commits and refuses into a ring, as records
-//! like those of its log. A reader that knows a position in the ring copies what was written since,
-//! and gets the same records in the same order.
+//! A feed is a ring: memory in which the newest records overwrite the oldest ones. The participant
+//! appends what it prepares, commits and refuses, as records like those of its log. A reader that
+//! knows a position in the ring copies the bytes that were written since, and so gets the same
+//! records in the same order.
 //!
 //! | bytes | |
 //! |---|---|
-//! | 0..8 | end: bytes ever written; what lies before it is there |
-//! | 8..16 | begin: what lies before it may be overwritten at this moment |
-//! | 16..24 | the participant's life |
+//! | 0..8 | end: the number of bytes ever written; all bytes before it are readable |
+//! | 8..16 | begin: bytes before it may be overwritten at this moment |
+//! | 16..24 | the number of the participant's life |
 //! | 64.. | the ring: byte `p` of all bytes ever written lies at `p` modulo its length |
 //!
-//! - This file: the writing end. `reader`: the reading end. `follow`: the trait of those that
+//! - This file: the writing end. `reader`: the reading end. `follow`: the trait of types that
 //!   process the records of all participants.
 //!
 //! Invariants
@@ -21,13 +22,12 @@
 //!   read and not before the `begin` of the second.
 //! - The checksum of a record covers that of the record before (`log/frame`). So torn or
 //!   overwritten bytes, and those of another life, are not mistaken for records.
-//! - A reader that falls too far behind is told so; it never gets records with a gap.
-//! - Only the participant writes. Readers write nothing, so they cost a participant nothing,
-//!   however many they are.
+//! - A reader that falls too far behind gets an error; it never gets records with a gap.
+//! - Only the participant writes. Readers write nothing, so any number of them costs the
+//!   participant nothing.
 //! - A record in a feed may not be durable yet. That is safe: a reader counts a transaction when
 //!   some participant records its COMMIT, which happens only after all participants have durably
-//!   voted for it. That COMMIT record itself may be read before it is durable, and lost in a crash;
-//!   but the votes decide, and they are durable.
+//!   voted for it. A crash may lose that COMMIT record, but not the votes, and the votes decide.
 
 mod follow;
 mod reader;

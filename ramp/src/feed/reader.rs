@@ -1,7 +1,8 @@
-//! The reading end of a feed: which bytes to copy, and which records they contain.
+//! The reading end of a feed: computes which bytes to copy, and decodes the records in them. The
+//! caller copies the bytes.
 //!
 //! ```text
-//! header -> pieces to copy -> header again -> records, or: too late
+//! read the header -> copy the new bytes, in up to two pieces -> read the header again -> records, or an error: the bytes may have been overwritten
 //! ```
 
 use super::{BEGIN_AT, END_AT, LIFE_AT};
@@ -57,7 +58,7 @@ impl Pieces {
 pub enum Behind {
     /// The participant was started anew.
     #[error(
-        "the feed is of life {found} of its participant, expected {expected}: the participant was started anew"
+        "the feed belongs to life {found} of its participant, expected life {expected}: the participant has restarted; scan it again"
     )]
     Life {
         /// The life in the header.
@@ -66,7 +67,9 @@ pub enum Behind {
         expected: u64,
     },
     /// The bytes that it would read are overwritten.
-    #[error("the feed begins at byte {begin}, and the reader is at {at}: it was unavailable for too long")]
+    #[error(
+        "the feed contains its bytes from {begin} on, and the reader continues at byte {at}: it read too slowly; scan the participant again"
+    )]
     Overwritten {
         /// The first byte that is not overwritten.
         begin: u64,
@@ -74,7 +77,9 @@ pub enum Behind {
         at: u64,
     },
     /// The bytes are not records.
-    #[error("at byte {at} of the feed lies no record though the feed ends at {end}")]
+    #[error(
+        "the bytes of the feed from {at} on are not a record, although the feed ends at byte {end}: scan the participant again"
+    )]
     NoRecord {
         /// The reader's position.
         at: u64,

@@ -1,4 +1,4 @@
-//! Tests that a reader gets every record once and in order, or learns that it cannot.
+//! Tests that a reader of a feed gets every record once and in order, or an error if it cannot.
 
 use super::*;
 use crate::{

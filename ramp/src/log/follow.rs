@@ -1,12 +1,12 @@
-//! Checks a log that arrives in pieces, which may be cut anywhere.
+//! Checks a log that arrives in pieces, which may begin and end anywhere in a record.
 //!
-//! For log replicas, which store a log and do not execute it: only checksums, sequence numbers and
-//! lengths are checked, not the bodies.
+//! Log replicas use it. They store a log and do not execute it, so only checksums, sequence numbers
+//! and lengths are checked, not the bodies of records.
 //!
 //! Invariants
 //! - A piece that does not continue the log is refused as a whole.
-//! - Of a record that is not whole yet only its header and a checksum are kept in memory, however
-//!   long it is.
+//! - Of a record that has not arrived completely, memory holds only the header and a checksum,
+//!   however long the record is.
 
 use super::{
     frame::{CHECKSUM_AT, Damage, SEQUENCE_AT},

@@ -1,9 +1,10 @@
-//! Frames records in a log, and reads them back up to the first one that is not whole.
+//! Frames the records of a log: adds a length, a checksum and a sequence number to each. Reads them
+//! back up to the first record that is incomplete or damaged.
 //!
 //! | bytes of a record | |
 //! |---|---|
 //! | 0..4 | bytes of the body |
-//! | 4..8 | CRC-32C of the checksum of the record before, and of all of this one but these four bytes |
+//! | 4..8 | CRC-32C of the checksum of the record before, and of all bytes of this one except these four |
 //! | 8..16 | sequence number |
 //! | 16 | kind |
 //! | 17.. | body |
@@ -12,11 +13,11 @@
 //! record are zeroes, or the end of the file.
 //!
 //! Invariants
-//! - Reading returns the whole records from the first on, and stops before the first record that is
-//!   not whole. Nothing behind it counts: no acknowledgement is sent before all earlier records are
-//!   durable.
+//! - Reading returns the records before the first one that is incomplete or damaged. All bytes
+//!   behind that one are ignored: no record in them was acknowledged, because an acknowledgement
+//!   waits until all earlier records are durable.
 //! - The checksum of a record covers that of the record before. So older records that lie behind a
-//!   new one are not mistaken for its successors, even where numbers and lengths fit.
+//!   new one are not mistaken for its continuation, even if their numbers and lengths fit.
 //! - All numbers are little-endian.
 
 use super::{
@@ -116,7 +117,9 @@ fn checksum(before: u32, record: &[u8]) -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The record continues beyond the end of the bytes.
-    #[error("a record of {expected} bytes, of which {found} are there: it was not written to its end")]
+    #[error(
+        "the last record has {expected} bytes, of which {found} are present: it was not written completely"
+    )]
     Short {
         /// Bytes present.
         found: u64,
@@ -124,14 +127,16 @@ pub enum Damage {
         expected: u64,
     },
     /// The record is longer than any may be.
-    #[error("a record of {found} bytes, expected at most {RECORD_BYTES_MAX}")]
+    #[error(
+        "the header of a record states {found} bytes, the maximum is {RECORD_BYTES_MAX}: the header is damaged"
+    )]
     Length {
         /// The length in its header.
         found: u64,
     },
     /// The bytes are not those that were written, or were written behind another record.
     #[error(
-        "checksum {found:08x}, expected {expected:08x}: the bytes were not all written, have changed, or are of an older log"
+        "the bytes of a record have checksum {found:08x}, expected {expected:08x}: some were not written, have changed, or belong to an older log"
     )]
     Checksum {
         /// The checksum of the bytes.
@@ -140,7 +145,7 @@ pub enum Damage {
         expected: u32,
     },
     /// Its sequence number is not the next one.
-    #[error("record {found}, expected {expected}")]
+    #[error("a record has sequence number {found}, expected {expected}")]
     Sequence {
         /// Its number.
         found: u64,
@@ -156,7 +161,7 @@ pub enum Damage {
 /// anything, so that unacknowledged records cannot reappear after another crash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the log is cut at byte {offset_bytes}, behind record {sequence}; {bytes} bytes are left out: {damage}"
+    "the log is cut at byte {offset_bytes}, behind record {sequence}, and the {bytes} bytes after that are ignored: {damage}"
 )]
 pub struct Cut {
     /// Offset of the first byte that does not count.

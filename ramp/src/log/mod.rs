@@ -2,10 +2,11 @@
 //! crash.
 //!
 //! - `record`: the records and their bytes.
-//! - `tail`: the header of a log, and the position at which it goes on.
+//! - `tail`: the header of a log, and the position of its next record.
 //! - `frame`: the framing of records, and reading them up to the first damaged one.
 //! - `follow`: checks a log that arrives in pieces, as at a log replica.
-//! - `recover`: makes a store from the records of a log, and a new log from a store.
+//! - `recover`: builds a store from the records of a log, and the records of a new log from a
+//!   store.
 
 mod follow;
 mod frame;

@@ -2,17 +2,18 @@
 //!
 //! | kind | body |
 //! |---|---|
-//! | 1 prepare, 2 put | a part |
+//! | 1 prepare, 2 put | a part: what a transaction writes at this participant |
 //! | 3 commit, 4 refuse, 5 settle, 6 floor, 7 end | a timestamp |
 //!
-//! A part is: timestamp 12, guard 1, kind of metadata 1, participants 2, items 4, bytes of metadata
-//! 4; the participants, 2 each; the metadata; and for each item: bytes of the key 2, whether it is
-//! deleted 1, bytes of the value 4, the key, the value.
+//! The fields of a part, with their bytes: timestamp 12, guard 1, kind of metadata 1, number of
+//! participants 2, number of items 4, length of the metadata 4; the participants, 2 each; the
+//! metadata; and for each item: length of the key 2, whether it is deleted 1, length of the value
+//! 4, the key, the value.
 //!
 //! Invariants
-//! - All numbers are little-endian; every length is checked before it is used; bytes left over are
-//!   an error.
-//! - Before a vote or an acknowledgement is sent, the record that says the same is durable.
+//! - All numbers are little-endian. Every length is checked before it is used. Bytes behind the
+//!   last field are an error.
+//! - A vote or an acknowledgement is sent only after the record with the same content is durable.
 
 use crate::{
     bytes::{Cursor, length_u16, length_u32},
@@ -46,25 +47,25 @@ pub enum Record {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// An unknown kind.
-    #[error("log record of unknown kind {found}, expected 1 to 7: written by a newer version?")]
+    #[error("a log record has the unknown kind {found}, expected 1 to 7: perhaps a newer version wrote it")]
     Kind {
         /// The kind.
         found: u8,
     },
     /// The body ends too soon.
-    #[error("a record that ends within its {what}")]
+    #[error("a log record ends within its {what}")]
     Short {
         /// The part of the record that is cut.
         what: &'static str,
     },
     /// Bytes follow the record.
-    #[error("a record with {found} bytes behind its end, expected none")]
+    #[error("a log record has {found} bytes behind its last field, expected none")]
     LeftOver {
         /// Bytes left.
         found: usize,
     },
     /// A number beyond its range.
-    #[error("a record with {what} {found}, expected at most {most}")]
+    #[error("a log record contains {found} in its field '{what}', expected at most {most}")]
     Number {
         /// What it counts.
         what: &'static str,

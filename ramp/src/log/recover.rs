@@ -1,11 +1,11 @@
-//! Makes a store from the records of its log.
+//! Rebuilds the store of a participant from the records of its log.
 //!
 //! Invariants
-//! - The records make the same store as the calls that wrote them, without the state that only
-//!   readers needed.
-//! - What is in doubt stays in doubt: after recovery the participant asks the others
-//!   (`termination`). A transaction with one participant is never in doubt: that it was prepared is
-//!   its commit.
+//! - The rebuilt store equals the store that wrote the records, except for leases and the
+//!   superseded versions that they protected.
+//! - A transaction that was in doubt stays in doubt: after recovery the participant asks the other
+//!   participants for their votes (`termination`). A transaction with one participant is never in
+//!   doubt: it is committed because it was prepared.
 
 use super::record::Record;
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
     /// The store refuses a record.
-    #[error("record {sequence} of the log cannot be done again: {why}")]
+    #[error("record {sequence} of the log cannot be replayed: {why}")]
     Refused {
         /// Number of the record among those that were given, from 1.
         sequence: u64,
@@ -28,7 +28,7 @@ pub enum RecoverError {
     },
     /// A record refuses a transaction that was committed.
     #[error(
-        "record {sequence} of the log refuses {timestamp}, which an earlier one commits: the log is not of one participant"
+        "record {sequence} of the log aborts the transaction {timestamp}, which an earlier record commits: the log contains records of more than one participant; restore it from a log replica"
     )]
     Contradiction {
         /// Number of the record among those that were given, from 1.

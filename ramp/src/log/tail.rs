@@ -1,13 +1,14 @@
-//! Says where a log begins and where it goes on.
+//! Encodes the header of a log, and defines the position at which the log continues ([`Tail`]).
 //!
 //! | bytes of the header | |
 //! |---|---|
 //! | 0..8 | `RKSRAMP`, 1 |
-//! | 8..16 | sequence number before the first record's |
-//! | 16..20 | a number that tells this log from others, such as a random one |
-//! | 20..24 | CRC-32C of all before; the first record's checksum continues it |
+//! | 8..16 | the sequence number that precedes the first record's |
+//! | 16..20 | a number that distinguishes this log from others, such as a random one |
+//! | 20..24 | CRC-32C of bytes 0..20; the checksum of the first record continues it |
 //!
-//! All numbers are little-endian. A log whose owner knows where its records begin has no header.
+//! All numbers are little-endian. A log has no header if its owner stores elsewhere where the
+//! records begin.
 
 use crate::{bytes::Cursor, limits::LOG_HEADER_BYTES};
 use serde::{Deserialize, Serialize};
@@ -31,7 +32,7 @@ const SALT_AT: usize = 16;
 pub enum HeaderFault {
     /// There are too few bytes.
     #[error(
-        "a log of {found} bytes, expected at least {LOG_HEADER_BYTES}: it was never written completely, or was cut"
+        "the log has {found} bytes, and its header alone has {LOG_HEADER_BYTES}: it was never written completely, or was shortened"
     )]
     Short {
         /// How many.
@@ -39,14 +40,16 @@ pub enum HeaderFault {
     },
     /// Not a log, or a log of another format version.
     #[error(
-        "a log begins with {found:02x?}, expected {MAGIC:02x?}: not a log of transactions, or one of another version"
+        "the log begins with {found:02x?}, expected {MAGIC:02x?}: it is not a log of transactions, or another version wrote it"
     )]
     Foreign {
         /// The first bytes.
         found: [u8; 8],
     },
     /// The header has changed.
-    #[error("checksum {found:08x} of a log's header, expected {expected:08x}: its bytes have changed")]
+    #[error(
+        "the header of the log has checksum {found:08x}, expected {expected:08x}: its bytes have changed"
+    )]
     Checksum {
         /// The checksum of the bytes.
         found: u32,

@@ -1,6 +1,9 @@
-//! Tests that reading a log returns a prefix of what was written, and reports the rest. Method:
-//! golden bytes; logs that are cut, flipped, overwritten and torn at every granularity; and stores
-//! that are made anew.
+//! Tests that reading a log returns a prefix of the records that were written, and reports the
+//! bytes that it ignores.
+//!
+//! Method: the bytes of a log are compared with a fixed copy; logs are shortened, and bits flipped,
+//! at every position; unsynced ends are overwritten in part; stores are rebuilt from logs and
+//! compared with the stores that wrote them.
 
 use super::{
     Batch, Cut, Damage, Follower, HeaderFault, LogWriter, Record, RecoverError, Tail, read, recover,
@@ -177,7 +180,7 @@ fn a_log_that_no_participant_wrote_is_refused() {
     assert!(
         error
             .to_string()
-            .contains("record 1 of the log cannot be done again: the version store holds 0 of 10"),
+            .contains("record 1 of the log cannot be replayed: the version store uses 0 of its 10"),
         "{error}"
     );
 }

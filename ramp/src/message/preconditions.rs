@@ -1,9 +1,10 @@
-//! Conditions under which a participant prepares a part, beside those that it always checks.
+//! Defines the conditions that a request attaches to a part, in addition to the checks that a
+//! participant always makes.
 //!
 //! Invariants
 //! - A write without conditions carries a clock reading and an empty list.
-//! - Conditions are checked when the participant votes, and never again. No log holds them: a
-//!   prepared version implies that they held.
+//! - Conditions are checked when the participant votes, and never again. The log does not contain
+//!   them: a prepared version implies that its conditions held.
 
 use crate::{limits::WRITE_KEYS_MAX, list, timestamp::Timestamp};
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
-//! The reasons for which a participant refuses a request.
+//! Defines the reasons for which a participant refuses a request.
 //!
 //! Invariants
-//! - Each reason has its own variant, so that the client can tell what helps: a newer timestamp,
+//! - Each reason has its own variant, so that the client knows what to change: a newer timestamp,
 //!   another read, or another clock.
-//! - Nothing of a refused request was done.
+//! - A refused request has changed nothing.
 
 use super::Bounded;
 use crate::{
@@ -21,7 +21,7 @@ pub enum Refusal {
     #[error(transparent)]
     Oversize(#[from] Oversize),
     /// The request is too large.
-    #[error("a request with {found} {what}, expected at most {most}: divide the transaction")]
+    #[error("a request has {found} {what}, the maximum is {most}: divide the transaction")]
     TooMuch {
         /// What exceeds its limit.
         what: Bounded,
@@ -31,14 +31,16 @@ pub enum Refusal {
         most: u64,
     },
     /// The keys are out of order, or one of them occurs twice.
-    #[error("the key {key} does not come after the one before it, expected keys ascending and each once")]
+    #[error(
+        "a request contains the key {key} behind an equal or higher one, expected keys in ascending order, each once: please report this"
+    )]
     Unordered {
         /// The second of the two.
         key: Key,
     },
     /// There is no memory for another version.
     #[error(
-        "the version store holds {used} of {budget} bytes, and {wanted} more were wanted; readers hold {held} of old versions: \
+        "the version store uses {used} of its {budget} bytes and needs {wanted} more; readers protect {held} bytes of old versions: \
          end long reads, or give the store more memory"
     )]
     Full {
@@ -53,7 +55,7 @@ pub enum Refusal {
     },
     /// Too many transactions may not have ended at all of their participants.
     #[error(
-        "{found} transactions have not ended in all of their participants, expected fewer than {UNSETTLED_MAX}: is a participant down?"
+        "{found} transactions have not ended at all of their participants, expected fewer than {UNSETTLED_MAX}: start participants that are down, then try again"
     )]
     Unsettled {
         /// How many.
@@ -62,7 +64,7 @@ pub enum Refusal {
     /// The participant has promised another one, which asked for its vote, never to prepare this
     /// transaction.
     #[error(
-        "the transaction {timestamp} was given up before it was prepared: begin it again with a new timestamp"
+        "the transaction {timestamp} was aborted before it was prepared: begin it again with a new timestamp"
     )]
     Promised {
         /// The transaction.
@@ -70,7 +72,8 @@ pub enum Refusal {
     },
     /// As [`Refusal::Promised`], for all transactions up to a timestamp.
     #[error(
-        "the transaction {timestamp} is not after {floor}, up to which all unknown ones were given up: begin it again with a newer timestamp"
+        "the transaction {timestamp} is not newer than {floor}, and up to that timestamp this participant refuses all transactions that it does not know: \
+         begin it again with a newer timestamp"
     )]
     Behind {
         /// The transaction.
@@ -79,14 +82,16 @@ pub enum Refusal {
         floor: Timestamp,
     },
     /// Another transaction has this timestamp.
-    #[error("another transaction has the timestamp {timestamp}: give every client an id of its own")]
+    #[error(
+        "another transaction has the timestamp {timestamp}, so two clients have the same id: give every client an id of its own"
+    )]
     Collision {
         /// The timestamp.
         timestamp: Timestamp,
     },
     /// The transaction does not hold its locks.
     #[error(
-        "the transaction {timestamp} does not hold the lock of {key}: the participant was started anew; begin it again"
+        "the transaction {timestamp} does not hold the lock of {key}: the participant has restarted; begin the transaction again"
     )]
     NotLocked {
         /// The transaction.
@@ -95,21 +100,25 @@ pub enum Refusal {
         key: Key,
     },
     /// The key lies under a closed prefix ([`crate::closing`]).
-    #[error("{key} is closed, because what lies there has moved: look up where it is now, and begin again")]
+    #[error(
+        "the key {key} cannot be written, because it is closed: the items under its prefix have moved; look up where they are now, and begin again"
+    )]
     Closed {
         /// The first such key.
         key: Key,
     },
     /// The participant has no feed.
-    #[error("this participant has no feed to follow: give its node more memory for transactions")]
+    #[error(
+        "this participant has no feed that a reader could follow: give its node more memory for transactions"
+    )]
     NoFeed,
     /// The log takes no more records.
-    #[error("the log of this participant takes no more records: free some space on its disk")]
+    #[error("the log of this participant accepts no more records: free some space on its disk")]
     LogFull,
     /// A key has a version with the same or a newer timestamp, which would hide the write. With a
     /// newer timestamp the same write may succeed.
     #[error(
-        "the timestamp {timestamp} is not newer than {newest}, which is the newest one of the keys that it writes, {key} among them: \
+        "the transaction {timestamp} writes the key {key}, which already has a version that is not older, {newest}: \
          write again with a newer timestamp"
     )]
     Outdated {
@@ -122,7 +131,7 @@ pub enum Refusal {
     },
     /// The newest version of a key is not the one that the write is conditional on.
     #[error(
-        "the newest version of {key} is {found} ({}), expected {expected}: another transaction has written it; read it again and write again",
+        "the newest version of {key} is {found} ({}), expected {expected}: another transaction has written this key; read it again and write again",
         if *.committed { "committed" } else { "prepared" }
     )]
     Conflict {
@@ -137,7 +146,7 @@ pub enum Refusal {
     },
     /// The clock of the client is too far ahead of the participant's.
     #[error(
-        "the clock of the client says {}, which is {} s ahead of the clock of {host}, which says {}, expected at most {} s: \
+        "the clock of the client reads {}, which is {} s ahead of the clock of {host}, which reads {}; the maximum is {} s: \
          set the clocks of both hosts",
         Utc(*client_ms), client_ms.saturating_sub(*host_ms) / 1000, Utc(*host_ms), CLOCK_SKEW_MS_MAX / 1000
     )]
@@ -152,7 +161,7 @@ pub enum Refusal {
     /// The timestamp is too far in the future to come from a clock. It would leave too few newer
     /// timestamps.
     #[error(
-        "the timestamp {timestamp} is beyond {limit}, expected an earlier one: the client's timestamps are wrong; start it again"
+        "the timestamp {timestamp} of a transaction is above the limit {limit}, which no correct clock reaches: set the client's clock and restart the client"
     )]
     BeyondHorizon {
         /// The transaction.
@@ -162,7 +171,7 @@ pub enum Refusal {
     },
     /// The conditions do not name items of the part in ascending order.
     #[error(
-        "a condition on item {item} of {items}, expected positions of items, ascending: the request is damaged"
+        "a request contains a condition on item {item} of {items}, expected positions of existing items in ascending order: please report this"
     )]
     NoSuchItem {
         /// Its position.

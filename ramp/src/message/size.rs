@@ -1,9 +1,8 @@
-//! Estimates the memory that a decoded request takes, which is more than its encoded bytes.
+//! Estimates the memory that a decoded request takes, which is more than its encoded bytes. Nodes
+//! use the estimate to bound the memory of the requests that they are serving.
 //!
-//! Used to bound the memory of requests that are being served.
-//!
-//! Invariant: every list counts. What a request takes beyond the estimate is small, whatever it
-//! contains.
+//! Invariant: the estimate counts every list, so a request never takes much more memory than
+//! estimated.
 
 use super::{Part, Preconditions, Request};
 use crate::{

@@ -1,11 +1,11 @@
-//! Decides whether a part may be prepared.
+//! Checks whether a participant may prepare a part, which is what a transaction writes there.
 //!
 //! ```text
-//! closed prefix? -> the client's clock against the host's -> the versions of its keys ([`Store::admit`])
+//! no key is under a closed prefix -> the client's clock is not ahead of the host's -> the versions of its keys allow it ([`Store::admit`])
 //! ```
 //!
-//! Invariant: a transaction that was voted on before is not checked again, because a vote never
-//! changes.
+//! Invariant: a transaction on which the participant has voted is not checked again, because a vote
+//! never changes.
 
 use super::Participant;
 use crate::{

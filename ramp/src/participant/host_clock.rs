@@ -1,8 +1,9 @@
-//! Compares the wall clocks of clients with that of the participant's host.
+//! Compares the wall clocks of clients with that of the participant's host, and refuses clients
+//! whose clock is too far ahead.
 //!
-//! Invariant: the clock of the client is compared, and not its timestamp. A client that has heard
-//! of a timestamp from a clock that is ahead correctly writes above it, also at participants that
-//! have never seen that timestamp.
+//! Invariant: the reading of the client's clock is compared, not the client's timestamp. A
+//! timestamp may correctly be ahead: a client that has received a timestamp from a clock that is
+//! ahead writes above it, also at participants that have never seen that timestamp.
 
 use crate::{limits::CLOCK_SKEW_MS_MAX, message::Refusal};
 

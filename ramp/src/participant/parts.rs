@@ -1,4 +1,4 @@
-//! Divides the items of an answer so that each part fits into a message.
+//! Divides the items of a reply into several messages, so that each is within the limit.
 
 /// Divides items, given with their sizes, into parts of at most `bytes_max` bytes. A larger item is
 /// a part of its own. Returns at least one part, which may be empty.

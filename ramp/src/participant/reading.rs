@@ -1,9 +1,9 @@
 //! Serves reads, and grants leases.
 //!
 //! Invariants
-//! - A reader without a lease of this life of the participant reads nothing.
-//! - No lease, and no value with a lock, is given before all recovered records are durable. If that
-//!   cannot happen now, the reader is refused and told why.
+//! - A read without a lease from this life of the participant is refused.
+//! - Before all recovered records are durable, no lease is granted and no value is returned with a
+//!   lock. If they cannot become durable now, the reader is refused with the reason.
 
 use super::{Participant, Peer, Waiting, parts::in_parts};
 use crate::{

@@ -1,4 +1,4 @@
-//! Tests the guarantees of a participant request by request. Each test feeds one by hand.
+//! Tests the guarantees of a participant. Each test passes requests to one participant directly.
 
 use super::*;
 use crate::{

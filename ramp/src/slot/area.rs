@@ -1,4 +1,5 @@
-//! Allocates slots in registered memory, and orders the writes to them.
+//! Allocates slots in registered memory, and orders the writes to each slot so that a concurrent
+//! reader detects an incomplete image. (The image is the encoded version in a slot.)
 //!
 //! ```text
 //! publish:    valid = 0 | version = odd | length .. value | last word | version = even | valid = version
@@ -6,12 +7,12 @@
 //! ```
 //!
 //! Invariants
-//! - Slots begin and end at multiples of 64 bytes and never overlap. A slot keeps its size, and is
-//!   given only to images that fit.
+//! - Slots begin and end at multiples of 64 bytes and never overlap. A slot never changes its size,
+//!   and is used only for images that fit.
 //! - The version number of an image is never used again in an area, in any slot.
-//! - A freed slot is invalid before anything else is done about its key, and before it is given to
-//!   another one.
-//! - Only the owner of the area writes to it. Peers may read at any time, and trust only what
+//! - A freed slot is invalid before its key is changed in any other way, and before the slot is
+//!   used for another key.
+//! - Only the owner of the area writes to it. Peers may read at any time, and use only what
 //!   `layout::decode` accepts.
 
 use super::layout::{self, Image, LENGTH_AT, VALID_AT};

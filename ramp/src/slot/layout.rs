@@ -1,12 +1,12 @@
-//! The byte layout of a slot, and the checks that tell a reader whether its copy is one whole
+//! Defines the byte layout of a slot. Decodes a reader's copy, and checks that it is one complete
 //! committed version of the key.
 //!
 //! | bytes | |
 //! |---|---|
-//! | 0..8 | version of the image: even, never 0, never used twice; odd while the image changes |
-//! | 8..16 | the version that is valid: that of the image, or 0: what is prepared here is newer, or the slot was given up |
+//! | 0..8 | version number of the image (the encoded version in the slot): even, never 0, never used twice; odd while the image is being written |
+//! | 8..16 | the version number of the image if the image is valid, else 0: a newer version is prepared, or the slot was freed |
 //! | 16..20 | bytes of key, metadata and value together |
-//! | 20..24 | CRC-32C of the version, bytes 16..20, and all from 24 to the end of the padding |
+//! | 20..24 | CRC-32C of the version number, bytes 16..20, and all bytes from 24 to the end of the padding |
 //! | 24..36 | timestamp: time, client |
 //! | 36..38 | bytes of the key |
 //! | 38 | kind of the metadata |
@@ -14,17 +14,17 @@
 //! | 40..48 | fingerprint of the key |
 //! | 48..52 | bytes of the metadata |
 //! | 52..56 | zeroes |
-//! | 56..64 | life of the participant |
+//! | 56..64 | number of the participant's life |
 //! | 64.. | key, metadata, value, zeroes to a multiple of 8 |
-//! | the last 8 | version of the image, again |
+//! | the last 8 | version number of the image, again |
 //!
 //! Invariants
-//! - Pure: bytes in, values out. All numbers are little-endian. No length from outside is used
-//!   before it is checked.
-//! - The word that makes an image valid repeats its version. If it were a mere flag, a reader could
+//! - The functions are pure: bytes in, values out. All numbers are little-endian. No length in a
+//!   slot is used before it is checked.
+//! - Bytes 8..16 repeat the version number and are not a mere flag. Otherwise a reader could
 //!   combine the bytes of a freed image with the flag of the image that came after it.
-//! - The checksum covers the version: words of two images never pass for one, in whatever order
-//!   they were copied.
+//! - The checksum covers the version number. So a mixture of two images is never accepted, in
+//!   whatever order their words were copied.
 
 use crate::{
     bytes::{Cursor, length_u16, length_u32},
@@ -57,7 +57,9 @@ const _: () = assert!(SLOT_HEADER_BYTES + 8 <= 128);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotFault {
     /// Fewer bytes than the image needs, or than any image has.
-    #[error("{found} bytes of a slot, expected {expected}: read as many as the participant says")]
+    #[error(
+        "the copy of a slot has {found} bytes, expected {expected}: read as many bytes as the participant reports"
+    )]
     Short {
         /// Bytes read.
         found: usize,
@@ -65,14 +67,14 @@ pub enum SlotFault {
         expected: usize,
     },
     /// The slot was never written, or is just being written.
-    #[error("the slot's version is {found}, expected an even one: it is being written")]
+    #[error("the slot has version number {found}, expected an even number: it is being written")]
     Changing {
         /// The version.
         found: u64,
     },
     /// The image is not valid: a newer version is prepared, or the slot was freed.
     #[error(
-        "the slot's version {expected} is not the valid one, {found}: something newer is there or on its way"
+        "the slot contains image {expected}, and its valid image is {found} (0 for none): a newer version is prepared, or the slot was freed"
     )]
     Invalid {
         /// The version that is valid; 0 for none.
@@ -81,7 +83,7 @@ pub enum SlotFault {
         expected: u64,
     },
     /// No image has this length.
-    #[error("the slot's image has {found} bytes, expected at most {most}")]
+    #[error("the image in the slot has {found} bytes, the maximum is {most}")]
     Length {
         /// Length of the image.
         found: u64,
@@ -90,7 +92,7 @@ pub enum SlotFault {
     },
     /// The image changed while it was read.
     #[error(
-        "the slot's image begins as version {expected} and ends as {found}: it changed while it was read"
+        "the image in the slot begins with version number {expected} and ends with {found}: it changed while it was read"
     )]
     Torn {
         /// The version at its end.
@@ -100,7 +102,7 @@ pub enum SlotFault {
     },
     /// The bytes are of several images.
     #[error(
-        "the slot's checksum is {expected:08x}, its bytes have {found:08x}: they changed while they were read"
+        "the bytes of the slot have checksum {found:08x}, expected {expected:08x}: they changed while they were read"
     )]
     Checksum {
         /// The checksum of the bytes.
@@ -110,7 +112,7 @@ pub enum SlotFault {
     },
     /// The memory is of another life of the participant.
     #[error(
-        "the slot is of life {found:#x} of its participant, expected {expected:#x}: the participant was started anew"
+        "the slot belongs to life {found:#x} of its participant, expected life {expected:#x}: the participant has restarted"
     )]
     Life {
         /// The life in the slot.
@@ -119,7 +121,9 @@ pub enum SlotFault {
         expected: u64,
     },
     /// The slot was given to another key.
-    #[error("the slot holds the key {found:016x?}, expected {expected:016x?}: it was given to another key")]
+    #[error(
+        "the slot contains a key with fingerprint {found:016x?}, expected {expected:016x?}: the slot was reused for another key"
+    )]
     OtherKey {
         /// The fingerprint of the other key.
         found: Fingerprint,
@@ -127,14 +131,16 @@ pub enum SlotFault {
         expected: Fingerprint,
     },
     /// A whole image with invalid metadata.
-    #[error("a whole slot with invalid metadata: {source}")]
+    #[error("a complete slot has invalid metadata: {source}")]
     Metadata {
         /// Why.
         #[from]
         source: MetadataFault,
     },
     /// Lengths that contradict each other.
-    #[error("a whole slot with {found} bytes of key and metadata in {most} bytes")]
+    #[error(
+        "a complete slot has {found} bytes of key and metadata, but only {most} bytes of key, metadata and value together"
+    )]
     Parts {
         /// Key and metadata.
         found: usize,

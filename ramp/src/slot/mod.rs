@@ -1,4 +1,5 @@
-//! Slots: the newest committed versions in registered memory, where clients read them one-sidedly.
+//! Slots: memory that contains the newest committed version of each key, and that clients read
+//! one-sidedly.
 //!
 //! - `layout`: the bytes of a slot, and the checks of a reader.
 //! - `area`: allocates slots, and orders the writes to them.

@@ -1,7 +1,8 @@
-//! Tests that a reader that copies a slot while it changes never accepts an invalid image. Goal:
-//! what `decode` accepts was the valid image at some time between copying the first and the last
-//! word. Method: every state of the memory after every word that its owner wrote, and readers that
-//! take each 8 or 64 bytes from any of a few consecutive states, in any order.
+//! Tests that a reader that copies a slot while it changes never accepts an invalid image.
+//!
+//! Goal: what `decode` accepts was the valid image at some time between copying the first and the
+//! last word. Method: the memory is recorded after every word that its owner writes; a reader takes
+//! each 8 or 64 bytes from any of a few consecutive states, in any order.
 
 use super::{Slot, SlotArea, SlotMemory, decode};
 use crate::{

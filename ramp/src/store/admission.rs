@@ -4,10 +4,10 @@
 //! - An admitted part is newer than every version of its keys, prepared or committed. So, when it
 //!   is committed, it supersedes everything that was acknowledged before it began, whichever clocks
 //!   the timestamps came from.
-//! - A part whose conditions do not hold is refused for that, and not for its timestamp: a newer
-//!   timestamp would not help.
-//! - Checked once, before a vote. Replaying a log does not check: its parts were admitted, or are
-//!   older than this check.
+//! - A part whose conditions do not hold is refused for that reason, and not for its timestamp: a
+//!   newer timestamp would not help.
+//! - A part is checked once, before the vote. Parts that are replayed from a log are not checked
+//!   again; logs of older releases contain parts that this check would refuse.
 
 use super::{Store, chain::Chain};
 use crate::{

@@ -1,10 +1,10 @@
 //! The versions of one key, and the slot of the newest committed one.
 //!
 //! Invariants
-//! - Versions are in the order of their timestamps, each timestamp once.
-//! - The newest committed version is never removed, except under an emptied prefix. Every other
-//!   committed version was superseded, by it or by one that it superseded.
-//! - The slot holds the image of the version `published`, if there is one.
+//! - Versions are ordered by timestamp, and each timestamp occurs once.
+//! - The newest committed version is never removed, except under an emptied prefix. All other
+//!   committed versions are superseded.
+//! - The slot, if there is one, contains the version whose timestamp is `published`.
 
 use crate::{
     item::{Key, Metadata, Value, Version},

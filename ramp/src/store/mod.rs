@@ -1,5 +1,5 @@
-//! The version store of a participant: which versions it keeps of each key, and which ones readers
-//! see.
+//! The version store of a participant: which versions of each key it stores, and which of them
+//! readers see.
 //!
 //! ```text
 //! key -> chain of versions, by timestamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
@@ -13,14 +13,14 @@
 //! Invariants
 //! - The newest committed version of a key only gets newer: a commit with an older timestamp adds a
 //!   superseded version.
-//! - A slot is valid if and only if it holds the newest committed version and no newer one is
-//!   prepared.
+//! - A slot is valid if and only if it contains the newest committed version and no newer version
+//!   is prepared.
 //! - Preparing is all or nothing: a refusal leaves the store unchanged.
 //! - The newest committed versions under a closed prefix are dropped when the prefix is emptied
 //!   ([`crate::closing`]). No other newest committed version is ever dropped.
 //! - Versions take no more bytes than the budget, except those of closing keys. A superseded
-//!   version is dropped as soon as no lease protects it, and never earlier.
-//! - Pure: the same calls make the same store, so a log can be replayed.
+//!   version is dropped soon after no lease protects it any more, and never earlier.
+//! - The store is deterministic: the same calls build the same store, so a log can be replayed.
 
 mod admission;
 mod chain;

@@ -1,19 +1,27 @@
-//! Votes and outcomes of transactions, as far as this participant knows them.
+//! Remembers the votes and outcomes of transactions, as far as this participant knows them.
 //!
 //! ```text
-//! unknown --prepare--> prepared --commit--> committed --settled--> unknown: nobody will ask any more
-//!    |                    |                     \--ended--> ended ----\
-//!    +--- refuse ---------+--> refused -------------------------------+--(too many)--> the floor is raised, and unknown ones up to it count as forgotten
+//! state      call           next state
+//! unknown    prepare        prepared
+//! unknown    refuse         refused
+//! prepared   commit         committed
+//! prepared   refuse         refused
+//! committed  settle         unknown: no participant or coordinator will ask for it any more
+//! committed  end            ended: committed at all participants; the coordinator may not know
+//! ended      settle         unknown
+//! refused or ended, if too many are remembered: the oldest are forgotten, and the floor is raised to their timestamps.
+//!            Unknown transactions up to the floor are never prepared: their vote is `Forgotten`.
 //! ```
 //!
 //! Invariants
 //! - A vote never changes: a refused transaction is never prepared, a committed one never refused.
 //! - A committed transaction is remembered until all of its participants have committed it, because
-//!   until then one of them may ask. If they came to that outcome without the coordinator, it is
-//!   remembered until the coordinator confirms that it knows, because the coordinator may ask, too.
-//! - What is remembered is bounded. Beyond the bound the floor is raised: unknown transactions up
-//!   to it are never prepared any more. A participant in doubt may take that for a refusal, because
-//!   a transaction that has ended everywhere leaves no participant in doubt. A coordinator may not.
+//!   until then one of them may ask for its outcome. If they came to that outcome without the
+//!   coordinator, it is remembered until the coordinator confirms that it knows it, because the
+//!   coordinator may ask, too.
+//! - The number of remembered transactions is bounded, by the floor.
+//! - A participant in doubt may take `Forgotten` for a refusal, because a transaction that has
+//!   ended everywhere leaves no participant in doubt. A coordinator may not.
 
 use crate::{
     item::Key,

@@ -1,17 +1,20 @@
-//! Leases: which superseded versions a reader may still ask for.
+//! Leases: record which superseded versions a reader may still ask for, so that they are not
+//! dropped.
 //!
-//! A reader asks for a version by its timestamp after it has found a sibling version. It has then
-//! read the key before, and found an older version: so the version was superseded after the reader
-//! began. A version that was superseded before every present reader began is never asked for.
+//! A reader asks for a version by its timestamp after it has found a sibling version, which the
+//! same transaction wrote at another key. Before that it has read the key and found an older
+//! version: so the version was superseded after the reader began. No reader ever asks for a version
+//! that was superseded before every present reader began.
 //!
-//! "Before" is counted by the participant, not by timestamps: the clock of a reader may be ahead of
-//! the clock of a slow writer whose transaction supersedes another one only now. A participant
-//! counts the versions that it supersedes ([`Epoch`]). A lease is pinned at a count, and its holder
-//! moves it on to a count that it was told before its oldest read began.
+//! "Before" is measured by a counter of the participant, not by timestamps: the clock of a reader
+//! may be ahead of the clock of a slow writer whose transaction supersedes another one only now. A
+//! participant counts the versions that it supersedes ([`Epoch`]). A lease stores such a count. Its
+//! holder moves it forward to a count that the participant reported before the holder's oldest
+//! unfinished read began.
 //!
 //! Invariants
-//! - Versions that were superseded after the count of any lease stay, however long that takes.
-//!   Leases do not expire by time.
+//! - A version that was superseded after the count of any lease is not dropped, however long the
+//!   lease lasts. Leases do not expire by time.
 //! - A lease never moves back. It ends when its holder closes it or is lost.
 
 use crate::{

@@ -1,4 +1,4 @@
-//! Turns a store into the parts and timestamps from which it can be made anew.
+//! Turns a store into the parts and timestamps from which it can be rebuilt.
 
 use super::{Store, chain::Chain};
 use crate::{

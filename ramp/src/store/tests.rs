@@ -1,4 +1,5 @@
-//! Tests the guarantees of a version store one by one; the simulation tests all of them together.
+//! Tests the guarantees of a version store one by one. The simulation (`tests/simulated`) tests all
+//! of them together.
 
 use super::{Commit, Store, StoreOptions};
 use crate::{
@@ -186,7 +187,7 @@ fn a_part_beyond_a_limit_is_refused_with_numbers() {
     let found = store.prepare(&Part { items, ..part(10, &[]) }).unwrap_err().to_string();
     assert_eq!(
         found,
-        "a request with 5242885 bytes in one participant, expected at most 4194304: divide the transaction"
+        "a request has 5242885 bytes at one participant, the maximum is 4194304: divide the transaction"
     );
 }
 

@@ -1,5 +1,5 @@
-//! A client of the simulation: a session that reads and writes, one transaction after the other,
-//! with a clock that may be wrong, leases, and places of slots that it remembers.
+//! A client of the simulation: a session that reads and writes, one transaction after the other. It
+//! has a clock that may be wrong, leases, and a memory of the offsets of slots.
 
 use crate::memory::Slots;
 use rackscan_ramp::{

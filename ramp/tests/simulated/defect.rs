@@ -1,5 +1,5 @@
-//! Defects that are planted to show that the checker notices them. The simulation makes them from
-//! outside; nothing in the crate knows of them.
+//! Defects that the simulation adds deliberately, to show that the checker reports them. The
+//! simulation adds them from outside; the crate itself contains no code for them.
 
 /// One thing that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

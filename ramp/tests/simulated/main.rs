@@ -1,8 +1,11 @@
-//! Tests that transactions stay whole when messages are delayed, nodes and clients crash between
+//! Tests that transactions stay atomic when messages are delayed, nodes and clients crash between
 //! any two steps, logs are torn, readers read memory while it changes, and clocks are wrong and
-//! jump. Goal: no run has a violation, and every planted defect is noticed. Method: simulated nodes
-//! and clients in one thread and virtual time; everything is drawn from a seed; what clients did
-//! and saw is a history for the checker, and at the end a last reader reads everything.
+//! jump.
+//!
+//! Goal: no run has a violation, and every defect that is added deliberately is reported. Method:
+//! simulated nodes and clients in one thread and virtual time; everything is drawn from a seed.
+//! What clients did and saw is a history for the checker; at the end one more reader reads all
+//! keys.
 //!
 //! `RACKSCAN_CASES` is the number of runs, `RACKSCAN_SEED` the seed of the first.
 

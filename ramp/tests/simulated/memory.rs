@@ -1,5 +1,5 @@
-//! Simulates how a reader sees memory that its owner is writing: what the owner has written becomes
-//! visible word by word, in steps between which readers copy 8 or 64 bytes at a time, in any order.
+//! Simulates how a reader sees memory that its owner is writing: the owner's writes become visible
+//! word by word, and between any two words readers copy 8 or 64 bytes at a time, in any order.
 
 use crate::defect::Defect;
 use rackscan_fabric::sim::Random;

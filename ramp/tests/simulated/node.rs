@@ -1,5 +1,6 @@
 //! A node of the simulation: a participant, the disk under its log, and the transactions that it
-//! terminates. A crash loses everything but what was synced, and some of what was being synced.
+//! terminates. A crash loses all bytes that were not synced, and some of those that were being
+//! synced.
 
 use crate::{defect::Defect, memory::Slots};
 use rackscan_fabric::sim::Random;

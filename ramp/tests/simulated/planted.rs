@@ -1,5 +1,5 @@
-//! Tests that each planted defect is noticed, as the right violation. The seeds are fixed: if a
-//! change of the simulation hides a defect, this test fails.
+//! Tests that each deliberately added defect is reported, as the right violation. The seeds are
+//! fixed: if a change of the simulation hides a defect, this test fails.
 
 use crate::{
     defect::Defect,

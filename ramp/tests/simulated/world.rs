@@ -1,8 +1,8 @@
 //! The event loop of the simulation: one queue of events in virtual time. Clients and nodes crash
 //! between any two events; everything is drawn from one seed.
 //!
-//! - [`wires`]: when messages arrive. [`nodes`], [`clients`]: what they do when something reaches
-//!   them. [`crashes`]: what is lost with them.
+//! - [`wires`]: when messages arrive. [`nodes`], [`clients`]: how they react to messages.
+//!   [`crashes`]: what a crash loses.
 
 mod clients;
 mod crashes;

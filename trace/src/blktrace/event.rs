@@ -1,4 +1,5 @@
-//! Chooses the event of an IO that becomes its record.
+//! Chooses which of the events of an IO becomes its record: the one at which a program requested
+//! the IO, or the one at which it was issued to the driver.
 
 use crate::{DetectedUnits, OffsetUnit, TimeUnit};
 
@@ -26,9 +27,9 @@ impl Kind {
 
     fn why(self) -> &'static str {
         match self {
-            Self::Queued => "an IO is a Q event: when a program asked for it",
+            Self::Queued => "the IOs are the Q events, at which programs requested them",
             Self::Issued => {
-                "an IO is a D event, when the driver was asked for it: there are no Q events at the beginning"
+                "the IOs are the D events, at which they were issued to the driver: the trace has no Q event at its beginning"
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Finds the files that belong to one trace of blktrace.
+//! Finds the files that belong to one trace of blktrace, which writes one file per processor.
 
 use std::{
     fs, io,
@@ -36,7 +36,7 @@ pub(crate) fn files_of(path: &Path) -> Result<Vec<PathBuf>, TraceError> {
     }
     if files.len() > PROCESSORS_MAX {
         let error = io::Error::other(format!(
-            "{} files of processors, expected at most {PROCESSORS_MAX}",
+            "the trace has {} files, one per processor, and the maximum is {PROCESSORS_MAX}",
             files.len()
         ));
         return Err(TraceError::Open { path: path.to_owned(), error });

@@ -5,8 +5,8 @@
 //!
 //! Invariants
 //! - One event of each file is in memory.
-//! - A file is not read beyond bytes that are not an event, because the beginning of the next event
-//!   is not known.
+//! - Reading a file stops at bytes that are not an event, because the position of the next event is
+//!   then unknown.
 
 use std::{
     cmp::Reverse,

@@ -1,7 +1,7 @@
 //! Assigns roles (time, offset, ...) to the columns of a CSV file.
 //!
 //! Invariants
-//! - No column has two roles; time, offset, length and operation always have a column.
+//! - No column has two roles. Time, offset, length and operation always have a column.
 
 use std::{collections::BTreeMap, path::Path, str::FromStr};
 
@@ -100,7 +100,7 @@ impl FromStr for ColumnNames {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = |found: &str| TraceError::Option {
-            what: "the columns",
+            what: "an entry of the list of columns",
             found: found.to_owned(),
             expected: format!("ROLE=NAME,... with the roles {}", role_names()),
         };

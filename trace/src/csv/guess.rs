@@ -1,9 +1,14 @@
 //! Guesses the units of a CSV file where neither format nor user states them.
 //!
-//! The rules for times, in this order: the option; the column's name (`ts_us`, `time(ms)`,
-//! `seconds`); digits behind a point mean seconds; the unit in which all times are dates between
-//! 1990 and 2100; otherwise the unit in which IOs are about a millisecond apart. The rules for
-//! offsets: the option; the column's name; whether all offsets are multiples of 512.
+//! The unit of times is the first that one of these rules gives:
+//! - the option;
+//! - the column's name (`ts_us`, `time(ms)`, `seconds`);
+//! - seconds, if times have digits behind a point;
+//! - the unit in which all times are dates between 1990 and 2100;
+//! - the unit in which IOs are about a millisecond apart.
+//!
+//! The unit of offsets follows from the option, then from the column's name, then from whether all
+//! offsets are multiples of 512.
 
 use super::columns::{Layout, Role};
 use crate::{OffsetUnit, ReadOptions, TimeUnit, decimal::Decimal};
@@ -24,7 +29,7 @@ const FILETIME_EPOCH_S: u128 = 11_644_473_600;
 /// The unit of times, and how it was determined.
 pub(super) fn time_unit(sample: &Sample, layout: &Layout, options: &ReadOptions) -> (TimeUnit, String) {
     if let Some(unit) = options.time_unit {
-        return (unit, "as asked".to_owned());
+        return (unit, "as requested".to_owned());
     }
     let name = layout.names.get(&Role::Time).map_or("", String::as_str);
     if let Some(unit) = unit_of_name(name) {
@@ -93,7 +98,7 @@ pub(super) fn offset_units(
 ) -> (OffsetUnit, OffsetUnit, String) {
     use OffsetUnit::{Bytes, Sectors};
     if let Some(unit) = options.offset_unit {
-        return (unit, unit, "as asked".to_owned());
+        return (unit, unit, "as requested".to_owned());
     }
     let whole = |numbers: &[u64]| numbers.iter().all(|number| number % Sectors.bytes() == 0);
     let small = |numbers: &[u64]| numbers.iter().all(|number| *number <= SECTORS_USUAL_MAX);

@@ -1,7 +1,7 @@
 //! Reads and writes CSV: our own format, the MSR Cambridge traces, and any CSV with named columns.
 //!
 //! One parser reads all three. They differ in the positions of the columns ([`columns`]), in the
-//! units of the numbers ([`guess`]), and in the origin of time.
+//! units of the numbers ([`guess`]), and in the time that counts as 0.
 
 mod columns;
 mod guess;

@@ -1,8 +1,8 @@
-//! Determines the node and device numbers of rows.
+//! Determines the node number and the device number of each row.
 //!
 //! Invariants
-//! - Within one file a column holds either numbers, which are used as they are, or names, which are
-//!   numbered in the order in which they appear.
+//! - Within one file a column contains either numbers, which are used as they are, or names, which
+//!   are numbered in the order in which they appear.
 
 use std::collections::HashSet;
 
@@ -61,7 +61,7 @@ impl NodeDeviceNumbers {
             return Ok(pair);
         }
         if self.seen.len() == DEVICES_MAX {
-            return Err(format!("one more device than the {DEVICES_MAX} that a trace may name"));
+            return Err(format!("the trace names more than {DEVICES_MAX} devices, which is the maximum"));
         }
         self.seen.insert(pair);
         let name = [node, device].into_iter().flatten().collect::<Vec<_>>().join(" ");

@@ -66,7 +66,7 @@ pub(crate) fn ours(input: &Input) -> Result<CsvParser, TraceError> {
 /// A parser for the CSV of the MSR Cambridge traces.
 pub(crate) fn msr(options: &ReadOptions) -> CsvParser {
     let (time, time_why) = match options.time_unit {
-        Some(unit) => (unit, "as asked"),
+        Some(unit) => (unit, "as requested"),
         None => (TimeUnit::Filetime, "the format says so"),
     };
     let units = DetectedUnits {

@@ -1,7 +1,7 @@
 //! Splits a row of CSV into fields, and quotes fields.
 //!
 //! Invariants
-//! - A row is one line: a quoted field may hold the delimiter and quotes (written twice), but no
+//! - A row is one line: a quoted field may contain the delimiter and quotes (written twice), but no
 //!   line break.
 
 use std::borrow::Cow;

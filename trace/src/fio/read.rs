@@ -60,7 +60,7 @@ impl FioParser {
             }
         };
         let time_why = match (time_unit, version) {
-            (Some(_), _) => "as asked",
+            (Some(_), _) => "as requested",
             (None, Version::Two) => "wait lines: fio documents microseconds since the previous one",
             (None, Version::Three) => "what fio writes and replays in every version that has times",
         };
@@ -96,7 +96,9 @@ impl FioParser {
         match action {
             "add" => self.add(name),
             "open" | "close" if self.files.contains_key(name) => Ok(()),
-            "open" | "close" => Err(format!("{action} of {}, which was not added before", excerpt(name))),
+            "open" | "close" => {
+                Err(format!("{action} of the file {}, which no earlier line adds", excerpt(name)))
+            }
             _ => Err(format!(
                 "the action is {}, expected add, open or close, or an offset and a length behind it",
                 excerpt(action)
@@ -109,7 +111,7 @@ impl FioParser {
             return Ok(());
         }
         if self.files.len() == DEVICES_MAX {
-            return Err(format!("one more file than the {DEVICES_MAX} that a trace may name"));
+            return Err(format!("the trace names more than {DEVICES_MAX} files, which is the maximum"));
         }
         let place = if let Some(ours) = node_and_device(name) {
             ours
@@ -134,7 +136,7 @@ impl FioParser {
         if action == "wait" {
             return match time {
                 None => self.wait(number(offset, "wait")?).map(|()| None),
-                Some(_) => Err("found wait, which version 3 does not have: its lines have times".to_owned()),
+                Some(_) => Err("found the action wait, which version 3 does not define, because each of its lines contains a time".to_owned()),
             };
         }
         let operation = match action {
@@ -150,7 +152,7 @@ impl FioParser {
             }
         };
         let Some(&(node, device)) = self.files.get(name) else {
-            return Err(format!("{action} of {}, which was not added before", excerpt(name)));
+            return Err(format!("{action} of the file {}, which no earlier line adds", excerpt(name)));
         };
         Ok(Some(Record {
             at: time.unwrap_or(self.clock),

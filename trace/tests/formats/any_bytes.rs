@@ -1,5 +1,7 @@
-//! Tests that no file makes a reader panic, hang or return an impossible record. Method: arbitrary
-//! bytes, and valid traces with some bytes changed, through every reader, in both modes.
+//! Tests that no file makes a reader panic, hang or return an impossible record.
+//!
+//! Method: arbitrary bytes, and valid traces with some bytes changed, are read by every reader, in
+//! both modes (stop at the first defect, or skip defects).
 
 use proptest::prelude::*;
 use rackscan_trace::{Format, OnDefect, ReadOptions};

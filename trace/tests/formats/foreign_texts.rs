@@ -1,4 +1,5 @@
-//! Tests that texts of other programs are read with the meaning that these programs give them.
+//! Tests that the text formats of other programs are read with the meaning that these programs
+//! define.
 
 use rackscan_trace::{
     Format, OffsetUnit,
@@ -51,7 +52,7 @@ fn lines_of_an_iolog_that_fio_would_not_take_are_refused() {
     assert_eq!(reader.by_ref().count(), 1);
     let found: Vec<String> = reader.defects().first().iter().map(ToString::to_string).collect();
     let expected = [
-        ("t: line 4: ", "\"/dev/sdb\", which was not added"),
+        ("t: line 4: ", "\"/dev/sdb\", which no earlier line adds"),
         ("t: line 5: ", "wait, which version 3"),
         ("t: line 6: ", "\"copy\""),
         ("t: line 7: ", "expected TIME FILE ACTION"),

@@ -1,5 +1,5 @@
-//! Tests that recorded files of blktrace, blkparse and fio are read completely, with the counts of
-//! those programs. How they were recorded: `tests/recorded/README.md`.
+//! Tests that recorded files of blktrace, blkparse and fio are read completely: the counts are
+//! those that these programs report. How they were recorded: `tests/recorded/README.md`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Tests that records are read as they were written.
+//! Tests that records that were written are read back unchanged.
 
 use std::{sync::Arc, time::Duration};
 

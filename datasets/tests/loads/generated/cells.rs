@@ -1,7 +1,7 @@
-//! What is a value, whichever arrow type it is held in?
+//! One value, independent of the arrow type that contains it, for comparisons.
 //!
-//! This says on its own what the product's types mean, in integers: the product's casts are not
-//! used.
+//! It states the meaning of the product's types independently, in integers: the casts of the
+//! product are not used.
 
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch},

@@ -1,4 +1,4 @@
-//! How are files compressed, each member with a checksum?
+//! Compresses files, each part of a file with a checksum.
 
 use std::io::Write;
 

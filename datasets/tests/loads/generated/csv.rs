@@ -1,4 +1,5 @@
-//! Do the rows of drawn CSV files arrive as they were drawn?
+//! Tests that the rows of generated CSV files arrive with the values from which the files were
+//! generated.
 
 use std::{fs, path::Path, sync::Arc};
 

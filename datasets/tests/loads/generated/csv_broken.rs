@@ -1,4 +1,4 @@
-//! What becomes of drawn CSV files that are odd or broken?
+//! Tests how generated CSV files are loaded that have invalid rows or changed bytes.
 
 use std::fs;
 

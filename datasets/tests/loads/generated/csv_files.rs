@@ -1,8 +1,8 @@
-//! Which CSV files are drawn, and which rows do they say?
+//! Generates CSV files, with the rows that a load must find in them.
 //!
-//! A file is drawn column by column: values first, then texts that mean them, then quotes around
-//! those that need some and around some that do not. In each column one early value is of a shape
-//! that only its type has, so that the type is known without looking at the others.
+//! A file is generated column by column: values first, then texts that represent them, then quotes
+//! around the texts that need them and around some that do not. In each column one early value has
+//! a shape that only its type has, so that the type is known without the other values.
 
 use encoding_rs::{GB18030, SHIFT_JIS, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 use fastrand::Rng;

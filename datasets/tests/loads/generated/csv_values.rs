@@ -1,4 +1,4 @@
-//! Which texts of a CSV file mean a value?
+//! Generates values and the texts that represent them in a CSV file.
 
 use fastrand::Rng;
 use rackscan_datasets::csv::CsvOptions;

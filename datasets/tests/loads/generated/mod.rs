@@ -1,28 +1,31 @@
-//! Do generated files of CSV and Parquet arrive as what they say, and broken ones as nothing else?
+//! Tests that generated CSV and Parquet files are loaded with exactly the rows that they contain,
+//! and broken files are refused.
 //!
-//! A seed decides a file: its columns and rows, with extremes and NULLs, and how they are written.
+//! A seed determines a file: its columns and rows, with extremes and NULLs, and how they are
+//! written.
 //!
-//! - Valid files: the rows in the cluster are those that were drawn, value by value and with their
-//!   types, and arrow's own reader of the same bytes sees the same.
-//! - Odd files, of CSV: some rows are not what the others are. The message leads to one of them,
-//!   and a load that leaves them out stores exactly the others and tells exactly these.
-//! - Broken files: bytes are changed, or the file is cut off. It is never a panic and never an
-//!   error of several lines; what is loaded although bytes are changed is what arrow's reader sees,
-//!   what checksums cover is loaded as it was or not at all.
+//! - Valid files: the rows in the cluster are the generated ones, value by value and with their
+//!   types, and arrow's own reader finds the same rows in the same bytes.
+//! - Files with invalid rows, CSV only: the message names one of these rows. A load that leaves
+//!   such rows out stores exactly the other rows, and reports exactly the invalid ones.
+//! - Broken files: bytes are changed, or the end is missing. The load never panics, and an error
+//!   has one line. If the file is loaded all the same, the rows are those that arrow's reader
+//!   finds. If the changed bytes are covered by a checksum, the load stores the original rows or
+//!   fails.
 //!
 //! ```text
-//! cells          one value, whoever holds it
-//! values         what is drawn: numbers, times, texts, with their extremes
-//! csv_values     texts that mean such a value
-//! compression    of one or two members
-//! csv_files      files of CSV, with the rows that they say
-//! csv            are they loaded so?
-//! csv_broken     what becomes of CSV files that are odd or broken?
-//! parquet        files of Parquet, valid and broken
+//! cells          one value, independent of its arrow type
+//! values         generated values: numbers, times, texts, with their extremes
+//! csv_values     texts that represent such a value
+//! compression    compressed files of one or two members
+//! csv_files      CSV files, with the rows that they contain
+//! csv            tests of valid CSV files
+//! csv_broken     tests of CSV files with invalid rows or changed bytes
+//! parquet        tests of Parquet files, valid and broken
 //! ```
 //!
-//! `RACKSCAN_CASES` is how many files each test draws, `RACKSCAN_SEED` the seed of the first one; a
-//! failure prints the file's seed. Without them the run is short.
+//! `RACKSCAN_CASES` is how many files each test generates, `RACKSCAN_SEED` the seed of the first
+//! one; a failure prints the file's seed. Without these variables the run is short.
 
 mod cells;
 mod compression;

@@ -1,4 +1,5 @@
-//! Are drawn Parquet files loaded as arrow's own reader reads them, and broken ones never as more?
+//! Tests that generated Parquet files are loaded with the rows that arrow's own reader finds, and
+//! that broken ones never give other rows.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! Which values are drawn, extremes first?
+//! Generates values, among them many extremes.
 
 use fastrand::Rng;
 

@@ -1,5 +1,5 @@
-//! Lines that are inserted, updated and deleted by transactions that overlap, with an index of
-//! their suppliers or a sum of what those earned in a quarter.
+//! Test data: order lines that overlapping transactions insert, update and delete, with an index of
+//! their suppliers, or with a sum of each supplier's revenue in a quarter.
 
 use super::{lines, table, world::Workload};
 use crate::{

@@ -1,4 +1,5 @@
-//! Orders that come with their lines and go with them, each time in one transaction.
+//! Test data: orders that are inserted together with their lines and deleted together with them,
+//! each time in one transaction.
 
 use super::{lines, orders, table, world::Workload};
 use crate::{

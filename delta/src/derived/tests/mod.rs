@@ -1,7 +1,7 @@
 //! Tests that derived entries are visible with their rows or not at all, and agree with them.
 //!
-//! Each feature is tested twice: written and read without concurrency control, where readers find
-//! contradictions, and by RAMP, where they never do. Then each part is tested by itself.
+//! Each feature is tested twice: without concurrency control, where readers must find
+//! contradictions, and with RAMP, where they must find none. Then each part is tested by itself.
 
 mod changes;
 mod families;
@@ -573,7 +573,7 @@ fn a_row_of_another_length_derives_nothing() {
     let values = [Datum::Null];
     let change = RowChange { row: row(7), before: Before::Beside(None), after: Some(&values) };
     let error = children().maintain(&table(&lines()), &[change], None).unwrap_err().to_string();
-    assert!(error.contains("with 1 values, expected 5"), "{error}");
+    assert!(error.contains("has 1 values, expected 5"), "{error}");
 }
 
 fn value() -> impl Strategy<Value = Datum> {

@@ -1,7 +1,8 @@
-//! Participants, writers and readers whose messages arrive in any order, drawn from a seed.
+//! Simulated participants, writers and readers, whose messages arrive in an order that is drawn
+//! from a seed.
 //!
-//! Readers are of two kinds: those who read keys by the algorithm that wrote them, and one that
-//! follows all feeds. Both look at what they found through a replica, so one check judges both.
+//! Readers are of two kinds: some read keys by the algorithm that wrote them, and one follows all
+//! feeds. Both pass what they found to a replica, so one check covers both.
 
 use crate::{identity::SYSTEM_PREFIX, replica::Replica};
 use fastrand::Rng;

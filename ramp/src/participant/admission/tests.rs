@@ -1,5 +1,6 @@
-//! Tests that a participant prepares exactly the parts that are newer than all that it has, from
-//! clocks that are not ahead of its own.
+//! Tests when a participant prepares a part: its timestamp must be newer than all versions of its
+//! keys, its conditions must hold, and its client's clock must not be ahead of the participant's
+//! host.
 
 use crate::{
     item::{Key, Metadata, Value},

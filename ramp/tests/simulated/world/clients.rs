@@ -1,5 +1,5 @@
-//! What clients do when something reaches them: they begin transactions, one after the other, read
-//! slots whose places they know, and record how each has ended.
+//! How simulated clients react to messages: they begin transactions, one after the other, read
+//! slots whose offsets they know, and record how each transaction has ended.
 
 use super::{Event, World};
 use crate::{

@@ -1,5 +1,5 @@
-//! What a crash loses, and who learns of it when. Nodes restart with a part of their disk. Clients
-//! do not restart: others replace them.
+//! Simulates what a crash loses, and who learns of the crash when. Nodes restart with a part of
+//! their disk. Clients do not restart: new clients replace them.
 
 use super::{Event, World};
 use rackscan_ramp::history::End;

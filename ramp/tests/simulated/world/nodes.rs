@@ -1,5 +1,5 @@
-//! What nodes do when something reaches them: they serve requests one after the other, sync their
-//! logs, and terminate transactions.
+//! How simulated nodes react to messages: they serve requests one after the other, sync their logs,
+//! and terminate transactions.
 
 use super::{Event, Origin, World};
 use crate::defect::Defect;
