@@ -1,11 +1,12 @@
-//! Measures the latency of a page that is read from the device, from its node's cache by a request,
-//! and from the cache one-sidedly.
+//! Measures the latency of reading a page in three ways: from the device, from its node's cache by
+//! a request, and from the cache one-sidedly.
 //!
 //!     cargo run --release -p rackscan-client --example cachebench -- [FOLDER]
 //!
-//! One node of this process with a scratch area in FOLDER (default: the folder for temporary files,
-//! which must be on a disk), and one direct line with one part outstanding, over `shm` and over
-//! `tcp`. Medians of some thousand parts each.
+//! One node of this process has a scratch area in FOLDER (default: the folder for temporary files,
+//! which must be on a disk). One direct line (a connection that one thread drives) reads from it
+//! with one part outstanding, over `shm` and over `tcp`. The figures are medians of some thousand
+//! parts each.
 
 #![forbid(unsafe_code)]
 

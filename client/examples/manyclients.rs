@@ -2,9 +2,10 @@
 //! clients.
 //!
 //! Run: `cargo run -p rackscan-client --example manyclients -- KEY_FILE IDLE BUSY SECONDS
-//! ADDRESS...`, with an address of each node in the order of their ids. An idle client is what a
-//! shell is while nobody types: two connections to each node. A busy one reads four keys as fast as
-//! it is answered. Prints a line of JSON; read the memory of the nodes separately meanwhile.
+//! ADDRESS...`, with an address of each node in the order of their ids. An idle client has two
+//! connections to each node, like a shell in which nobody types. A busy client reads four keys
+//! again as soon as it has its answer. The program prints a line of JSON; measure the memory of the
+//! nodes separately meanwhile.
 
 use std::{
     error::Error,

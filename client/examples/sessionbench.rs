@@ -1,5 +1,5 @@
 //! Measures how many reads of several keys a session does in a second: by messages, by post boxes,
-//! and out of slots.
+//! and one-sidedly out of slots.
 //!
 //! Run: `cargo run --release -p rackscan-client --example sessionbench [-- TURNS]`. Four nodes in
 //! this process keep values of 1 KB. The ways alternate in short turns over the same keys, so that

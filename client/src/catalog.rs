@@ -1,11 +1,12 @@
-//! The catalog of the cluster: its published tables, and where their segments are.
+//! Assembles the catalog of the cluster from the catalogs of its nodes: the published tables, and
+//! where their segments are.
 //!
 //! Invariants
 //! - Every definition and directory in a [`ClusterCatalog`] has been verified, and each table is
 //!   complete: all its nodes answered for it, no two segments have the same number, and its
-//!   segments hold as many rows as its definition says.
-//! - A table is in the catalog if some node committed it. Where it was only prepared, the commit is
-//!   completed first.
+//!   segments contain as many rows as its definition says.
+//! - A table is in the catalog if some node committed it. At nodes where it is only prepared, the
+//!   commit is completed first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -213,7 +214,7 @@ impl Cluster {
                 .map_err(|source| ClientError::Codec { node, during: DURING, source })?;
             if catalog.node != node {
                 let found = format!("the catalog of node {}", catalog.node);
-                return Err(bad_answer(node, found, "its own".to_owned()));
+                return Err(bad_answer(node, found, "its own catalog".to_owned()));
             }
             return Ok(catalog);
         }
@@ -248,7 +249,7 @@ impl Cluster {
             bytes.resize(from + part_bytes, 0);
             let copied = span.copy_out(0, &mut bytes[from..]);
             copied.map_err(|error| {
-                bad_answer(node, error.to_string(), "a part within the target".to_owned())
+                bad_answer(node, error.to_string(), "a part that fits into the memory for it".to_owned())
             })?;
             if bytes.len() as u64 == total {
                 return Ok(Some(bytes));
@@ -275,7 +276,7 @@ fn part_bytes(
         Ok(bytes) if written <= most && (written > 0 || left == 0) => Ok(bytes),
         _ => Err(bad_answer(
             node,
-            format!("{written} bytes of a catalog of which {left} are left"),
+            format!("{written} bytes of a catalog of which {left} bytes remain"),
             format!("1 to {most}"),
         )),
     }

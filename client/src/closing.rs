@@ -1,16 +1,16 @@
-//! Closes a table to writers before it is replaced or dropped.
+//! Closes a table to writers before it is replaced or dropped, so that no participant accepts a
+//! write that nobody could read afterwards.
 //!
 //! ```text
-//! look: which tables are published under the name  -> committed at some nodes only: complete that first
-//! close: a transaction writes a closing key at every participant  -> each refuses a PREPARE under the tables' keys from then on
-//! commit or drop, of exactly the closed tables                    -> if another table is there by now: look again
+//! look    which tables are published under the name; if only some nodes committed one, its commit is completed first
+//! close   a transaction writes a closing key at every participant, which then refuses every PREPARE under the table's keys
+//! end     exactly the closed tables are replaced or dropped; if another table is published by then, everything starts over
 //! ```
 //!
 //! Invariants
-//! - When a table is not published any more, no participant accepts a write to it: no write is
-//!   acknowledged that nobody can read.
-//! - A table that is closed and stays published is flushed by the next writer; so giving up between
-//!   the two steps does no harm.
+//! - A table is replaced or dropped only after every participant refuses writes to it.
+//! - If the client stops between closing and the end, the table stays published, and the next
+//!   writer flushes it. So stopping there does no harm.
 
 use std::collections::BTreeSet;
 

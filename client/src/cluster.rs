@@ -1,10 +1,11 @@
-//! The cluster: connections to all nodes, and the requests sent over them.
+//! Defines the cluster handle: connections to all nodes, and the requests that are sent over them.
 //!
 //! Invariants
 //! - A [`Cluster`] exists only if every configured node was reached, except for at most
-//!   `unavailable_max` unavailable ones. Each node holds our key, speaks our version, is the node
-//!   that the configuration names and belongs to the same cluster as the others.
-//! - Clones share connections, memory and the driver thread; dropping the last one closes them.
+//!   `unavailable_max` unavailable ones. Each node has proved that it holds the cluster key, speaks
+//!   this protocol version, is the node that the configuration names, and belongs to the same
+//!   cluster as the others.
+//! - Clones share connections, memory and the driver thread; dropping the last clone closes them.
 
 use std::{
     collections::BTreeMap,
@@ -355,7 +356,7 @@ fn checked(options: &ClusterOptions) -> Result<Vec<(NodeId, Address)>, ClientErr
     check_ids(&options.nodes)?;
     if options.memory_bytes < MEMORY_BYTES_MIN || !options.memory_bytes.is_multiple_of(SLOT_BYTES) {
         return wrong(format!(
-            "{} bytes of memory for answers, expected a multiple of {SLOT_BYTES} from {MEMORY_BYTES_MIN} on",
+            "they give {} bytes of memory for answers, expected a multiple of {SLOT_BYTES}, at least {MEMORY_BYTES_MIN}",
             options.memory_bytes
         ));
     }

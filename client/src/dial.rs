@@ -1,10 +1,10 @@
 //! Connects to one node and checks that it is the node that the configuration names.
 //!
 //! Invariants
-//! - A [`VerifiedConnection`] belongs to the node configured at that address; it has access to our
-//!   target memory.
-//! - Dialling blocks its thread, for at most [`DIAL_TIME_MAX`](crate::limits::DIAL_TIME_MAX): it
-//!   has a thread of its own.
+//! - A [`VerifiedConnection`] belongs to the node that is configured at that address, and the node
+//!   has access to this client's target memory.
+//! - Dialling blocks its thread for at most [`DIAL_TIME_MAX`](crate::limits::DIAL_TIME_MAX), so
+//!   each dial has a thread of its own.
 
 use std::{
     sync::Arc,
@@ -162,7 +162,7 @@ impl Dial {
             Ok(Answer::Cache(region)) => region,
             Ok(other) => return Err(unexpected_answer(self.node, "open cache", &other, "a cache")),
             Err(error @ ClientError::Refused { .. }) => {
-                tracing::info!(node = %self.node, %error, "its page cache is not read");
+                tracing::info!(node = %self.node, %error, "the node's page cache is not read, because the node refuses that");
                 None
             }
             Err(error) => return Err(error),
@@ -195,7 +195,7 @@ impl Dial {
             Ok(Answer::Posts { requests }) => requests,
             Ok(other) => return Err(unexpected_answer(self.node, "open posts", &other, "boxes")),
             Err(error @ ClientError::Refused { .. }) => {
-                tracing::info!(node = %self.node, %error, "requests go there as messages");
+                tracing::info!(node = %self.node, %error, "requests to the node are sent as messages, because it refuses post boxes");
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -290,7 +290,7 @@ impl Dial {
             ConnectError::Refused { .. } => {
                 "start the node (`rackscan cluster start`) or correct its address in the cluster's configuration"
             }
-            ConnectError::TimedOut { .. } => "is the node overloaded or stopped? see its log",
+            ConnectError::TimedOut { .. } => "the node is overloaded or stopped: see its log",
             ConnectError::WrongKey { .. } => "use the cluster key that the node was started with",
             ConnectError::Version { .. } => "run the same release of rackscan on both sides",
             ConnectError::OtherUser { .. } => "run both as the same user, or use the tcp wire",

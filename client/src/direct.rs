@@ -1,23 +1,23 @@
-//! One connection to one node, driven by one thread with as little overhead as possible.
+//! Defines a direct line: one connection to one node, which one thread drives with as little
+//! overhead as possible. The laboratory (the measuring tools) and the replay of traces use it.
 //!
 //! ```text
-//! read / write / echo   encode into reused memory                        nothing is sent yet
-//! flush                 hand all of them to the wire together            one wake-up or doorbell
-//! reap                  flush, then take the replies that are there      or wait for one
+//! read / write / echo   encodes a request into reused memory            sends nothing yet
+//! flush                 posts all encoded requests together             one wake-up or doorbell
+//! reap                  flushes, then takes the replies that are there, or waits for one
 //! ```
 //!
-//! For the laboratory and for replay: no other thread, no executor, no table of futures. What a
-//! request costs here is its encoding (about 100 ns for one part, 25 ns for each further one: 30
-//! bytes, and 11 more), the decoding of its reply (about 200 ns), and the one allocation that the
-//! fabric makes for that. Queueing several requests before a flush adds an allocation for all of
-//! them.
+//! There is no other thread, no executor and no table of futures. A request costs its encoding
+//! (about 100 ns for one part, 25 ns for each further one: 30 bytes, and 11 more), the decoding of
+//! its reply (about 200 ns), and the one allocation that the fabric makes for the reply. Queueing
+//! several requests before a flush adds one allocation for all of them.
 //!
 //! Invariants
 //! - The line and its memory belong to one thread. The caller decides which request uses which part
-//!   of the memory; the node may write a part from the request's submission until its reply.
-//! - Requests outstanding are bounded by [`DIRECT_DEPTH_MAX`]; every one is answered, or the line
-//!   ends with an error.
-//! - A line that has ended returns the error again at every call.
+//!   of the memory; the node may write a part from the submission of its request until the reply.
+//! - At most [`DIRECT_DEPTH_MAX`] requests are outstanding; every one is answered, or the line ends
+//!   with an error.
+//! - A line that has ended returns that error again at every call.
 
 mod cached;
 mod error;

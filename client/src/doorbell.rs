@@ -1,9 +1,10 @@
-//! A doorbell: wakes a thread that sleeps until another thread hands it work.
+//! Wakes a sleeping thread when another thread has work for it.
 //!
 //! Invariants
-//! - Work is handed over before [`Doorbell::ring`], and looked for after [`Doorbell::fall_asleep`]:
-//!   whichever comes second sees the other, so the thread never sleeps while work waits.
-//! - While the thread is awake, ringing costs no system call.
+//! - The other thread stores the work before [`Doorbell::ring`], and the owner looks for work after
+//!   [`Doorbell::fall_asleep`]. Whichever call comes second observes the other one, so the owner
+//!   never sleeps while work waits.
+//! - Ringing costs no system call while the owner is awake.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},

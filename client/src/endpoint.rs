@@ -1,4 +1,4 @@
-//! Nodes as the configuration names them: checks their ids and selects their addresses.
+//! Checks the ids of the configured nodes, and selects the address of each.
 
 use std::collections::BTreeSet;
 
@@ -25,14 +25,14 @@ pub(crate) fn member_list(nodes: &[NodeEndpoint]) -> Vec<NodeId> {
 /// Checks that the number of nodes is allowed and that their ids are unique.
 pub(crate) fn check_ids(nodes: &[NodeEndpoint]) -> Result<(), ClientError> {
     if nodes.is_empty() || nodes.len() > CLUSTER_NODES_MAX {
-        let problem = format!("{} nodes, expected 1 to {CLUSTER_NODES_MAX}", nodes.len());
+        let problem = format!("they name {} nodes, expected 1 to {CLUSTER_NODES_MAX}", nodes.len());
         return Err(ClientError::Options(problem));
     }
     let ids: BTreeSet<NodeId> = nodes.iter().map(|node| node.id).collect();
     if ids.len() != nodes.len() {
         let (nodes, ids) = (nodes.len(), ids.len());
         return Err(ClientError::Options(format!(
-            "{nodes} nodes with {ids} different ids, expected unique ids"
+            "{nodes} nodes have {ids} different ids, expected a different id for each node"
         )));
     }
     Ok(())

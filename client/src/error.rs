@@ -1,7 +1,7 @@
-//! Errors of requests to a cluster, with advice for the reader of the message.
+//! Defines the errors of requests to a cluster. Their messages say what the user can do.
 //!
 //! Invariants
-//! - Every error names the node; errors about reaching it name its address too.
+//! - Every error about a node names it; errors about reaching it name its address too.
 //! - A node that has no room for a scan is not an error: see [`crate::ProcessAnswer::Bounced`].
 
 use std::{sync::Arc, time::Duration};
@@ -21,10 +21,10 @@ use crate::TransactionError;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
     /// The options cannot work.
-    #[error("cluster options: {0}")]
+    #[error("the options of this client are invalid: {0}")]
     Options(String),
     /// The operating system refused a resource that the client needs.
-    #[error("could not {action}: {source}")]
+    #[error("this process could not {action}: {source}")]
     Os {
         /// What was attempted.
         action: &'static str,
@@ -32,7 +32,9 @@ pub enum ClientError {
         source: Arc<std::io::Error>,
     },
     /// The target memory could not be allocated.
-    #[error("could not take {bytes} bytes of memory for answers: {source}; ask for less")]
+    #[error(
+        "could not allocate {bytes} bytes of memory for the answers of nodes: {source}; configure less of it"
+    )]
     Memory {
         /// Bytes asked for.
         bytes: usize,
@@ -41,7 +43,7 @@ pub enum ClientError {
     },
     /// One answer needs more than all target memory.
     #[error(
-        "{what} needs {wanted_bytes} bytes of memory in one piece; {available_bytes} bytes can be had: {advice}"
+        "{what} needs {wanted_bytes} bytes of contiguous memory, expected at most {available_bytes}, which can be allocated: {advice}"
     )]
     MemoryTooSmall {
         /// The purpose of the memory.
@@ -74,7 +76,7 @@ pub enum ClientError {
         addresses: String,
     },
     /// The node could not be reached, or the handshake failed. The request was not sent.
-    #[error("node {node} cannot be reached at {address}: {reason}; {advice}")]
+    #[error("cannot connect to node {node} at {address}: {reason}; {advice}")]
     Unreachable {
         /// The node.
         node: NodeId,
@@ -86,7 +88,9 @@ pub enum ClientError {
         advice: &'static str,
     },
     /// More nodes are unavailable than may be.
-    #[error("{found} nodes are unavailable (nodes {nodes}), expected at most {unavailable_max}: {first}")]
+    #[error(
+        "{found} nodes are unavailable (nodes {nodes}), expected at most {unavailable_max}; the first error: {first}"
+    )]
     TooManyUnavailable {
         /// How many.
         found: usize,
@@ -99,7 +103,7 @@ pub enum ClientError {
     },
     /// The node has lost its part of a protected table, and new data might overwrite its extents.
     #[error(
-        "node {node} has lost its part of table '{table}', and new data could take the place where it belongs: \
+        "node {node} has lost its part of table '{table}', and new data could be stored in the extents that its rebuild needs: \
          run `rackscan rebuild {node}` or drop the table, then try again"
     )]
     Unrebuilt {
@@ -139,8 +143,8 @@ pub enum ClientError {
     },
     /// The node's data folder was restored from an older snapshot.
     #[error(
-        "node {node} at {address} is unavailable: its data folder is outdated (start {starts} of it, other nodes have seen another \
-         start {seen}), as if it was restored from an older snapshot; `rackscan rebuild {node}` brings it up to date"
+        "node {node} at {address} is unavailable: its data folder is outdated, as if it was restored from an older snapshot: it records \
+         {starts} starts of the node, but not the start {seen} that other nodes record; `rackscan rebuild {node}` brings it up to date"
     )]
     Outdated {
         /// The node.
@@ -170,7 +174,7 @@ pub enum ClientError {
     /// The node is connected, or accepts connections, and does not answer. A request that was sent
     /// to it may still be carried out.
     #[error(
-        "node {node} has been unresponsive for {:.1} s: nothing at {address} answers a keep-alive or a {during} request; \
+        "node {node} has been unresponsive for {:.1} s: no process at {address} answers a keep-alive or a {during} request; \
          resume or restart its process, see `rackscan cluster status`",
         silent.as_secs_f64()
     )]
@@ -186,8 +190,8 @@ pub enum ClientError {
     },
     /// Other nodes have answered similar requests far sooner, and can make up for this one.
     #[error(
-        "node {node} at {address} has not answered a {during} request in {:.1} s, in which other nodes have answered several like it; \
-         see how busy it is (`rackscan cluster status`)",
+        "node {node} at {address} has not answered a {during} request in {:.1} s, but other nodes have answered several similar requests \
+         in that time; `rackscan cluster status` shows how busy it is",
         waited.as_secs_f64()
     )]
     Outpaced {
@@ -226,7 +230,7 @@ pub enum ClientError {
     },
     /// The node's answer does not fit the request, or breaks a bound.
     #[error(
-        "node {node} answered a {during} request with {found}, expected {expected}; is it another version of rackscan?"
+        "node {node} answered a {during} request with {found}, expected {expected}; run the same version of rackscan on all hosts"
     )]
     BadAnswer {
         /// The node.
@@ -239,7 +243,7 @@ pub enum ClientError {
         expected: String,
     },
     /// A structure from the node does not decode.
-    #[error("node {node}, {during} request: {source}")]
+    #[error("the answer of node {node} to a {during} request cannot be decoded: {source}")]
     Codec {
         /// The node.
         node: NodeId,
@@ -285,7 +289,7 @@ pub enum ClientError {
     /// The table could not be closed to writers at its participants, so it is neither replaced nor
     /// dropped.
     #[error(
-        "table {table:?} is neither replaced nor dropped, because its participants could not be told to take no more writes: {source}; repeat the command"
+        "table {table:?} is neither replaced nor dropped, because not all participants could be told to refuse further writes to it: {source}; repeat the command"
     )]
     NotClosed {
         /// The table.
@@ -295,7 +299,7 @@ pub enum ClientError {
     },
     /// During every attempt to replace or drop a table, another version was published.
     #[error(
-        "table {table:?} was loaded or flushed by others during each of {attempts} attempts to replace or drop it, expected one attempt without that; repeat the command"
+        "table {table:?} is neither replaced nor dropped, because other clients loaded or flushed it during each of {attempts} attempts; repeat the command"
     )]
     AlwaysReplaced {
         /// The table.
@@ -330,7 +334,7 @@ pub enum ClientError {
         problem: String,
     },
     /// The parity or the map of a load cannot be computed or stored.
-    #[error("the parity of load {set} cannot be made: {problem}; the load was not published")]
+    #[error("the parity of load {set} cannot be computed or stored: {problem}; the load was not published")]
     Unprotectable {
         /// The load, or its stripe set.
         set: String,
@@ -338,7 +342,7 @@ pub enum ClientError {
         problem: String,
     },
     /// A table cannot be checked or repaired by its parity.
-    #[error("table {table} cannot be checked by its stripes: {problem}")]
+    #[error("table {table} cannot be verified or repaired by parity: {problem}")]
     NotProtected {
         /// The table.
         table: TableId,
@@ -354,7 +358,7 @@ pub enum ClientError {
         known: String,
     },
     /// A segment does not belong to the load's table, or does not fit it.
-    #[error("load of table {table}: segment {segment}: {problem}")]
+    #[error("segment {segment} cannot be added to the load of table {table}: {problem}")]
     BadSegment {
         /// The load.
         table: TableId,
@@ -367,7 +371,7 @@ pub enum ClientError {
     #[error(transparent)]
     BadDefinition(#[from] DefinitionError),
     /// A request cannot be encoded: it breaks a limit.
-    #[error("a {during} request for node {node} cannot be sent: {source}")]
+    #[error("a {during} request to node {node} was not sent, because it cannot be encoded: {source}")]
     TooLarge {
         /// The node.
         node: NodeId,
@@ -377,7 +381,7 @@ pub enum ClientError {
         source: CodecError,
     },
     /// The cluster handle was closed while the request waited.
-    #[error("the connection to the cluster has been closed")]
+    #[error("this process has closed its connection to the cluster, so the request has no answer")]
     Closed,
 }
 

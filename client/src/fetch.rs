@@ -1,12 +1,13 @@
-//! Fetches raw pages of a segment.
+//! Fetches the raw pages of a segment.
 //!
-//! Pages come from our own cache, then from the node's cache without a request, and the remainder
-//! by a request. If the node is lost, other nodes' cells are read instead (`protected`).
+//! Pages come from this process's own cache, then from the node's cache without a request, and the
+//! others by a request. If the node is lost, its pages are reconstructed from the cells of other
+//! nodes (`protected`).
 //!
 //! Invariants
-//! - Pages are returned in the order in which they were asked for. Their bytes are not verified
-//!   here (`scan` opens them), except those of protected tables (`protected/corruption`).
-//! - A fetch of many pages takes several requests of bounded size, one after the other.
+//! - Pages are returned in the order in which the caller listed them. Their bytes are not verified
+//!   here (`scan` verifies them), except those of protected tables (`protected/corruption`).
+//! - A fetch of many pages sends several requests of bounded size, one after the other.
 
 use std::time::{Duration, Instant};
 
@@ -191,7 +192,7 @@ impl Cluster {
                 node,
                 during,
                 found: error.to_string(),
-                expected: "pages within the target".to_owned(),
+                expected: "pages that fit into the memory for them".to_owned(),
             })?;
             received.push((copied, (!cached.contains(&position)).then_some(asked_at)));
             offset += length;

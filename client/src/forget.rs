@@ -1,4 +1,4 @@
-//! Drops published tables and forgets prepared loads.
+//! Drops published tables, and forgets (aborts) prepared loads.
 //!
 //! Invariants
 //! - A prepared load is forgotten first at the node that would decide on its commit, so that nobody

@@ -1,16 +1,19 @@
-//! Detects requests that take far longer than the same kind of request takes at other nodes.
+//! Detects outpaced requests: requests that take far longer than other nodes took for similar ones
+//! in the same time.
 //!
 //! ```text
-//! request to node 2 ------------------------------------------------> outpaced: pages are also reconstructed -> the first result counts
-//! requests to others ------> answered, at least three times --------> (similar ones, while node 2 was waited for)
+//! request to node 2        ------------------------------------> outpaced: its pages are also reconstructed, the first result counts
+//! similar requests         ------> answered ------> answered     at least OUTPACED_ANSWERS_MIN of them, at other nodes,
+//! to other nodes                                                 while the request to node 2 was outstanding
 //! ```
 //!
 //! Invariants
-//! - A request is compared with what other nodes answered while it was waited for: load that slows
-//!   all nodes outpaces none of them, and there is nothing to configure.
-//! - A request that is not waited for any more keeps its memory until its reply has come or its
-//!   connection has ended.
-//! - A caller goes without a slow node only where it could go without an unavailable one.
+//! - A request is compared only with answers of other nodes that ended while it was outstanding. So
+//!   load that slows all nodes outpaces none of them, and there is nothing to configure.
+//! - The memory of a request whose caller has stopped waiting stays reserved until its reply has
+//!   come or its connection has ended.
+//! - A caller stops waiting for a slow node only if it could also proceed without an unavailable
+//!   node.
 
 use std::{
     collections::VecDeque,

@@ -1,5 +1,5 @@
-//! Hedged reads: when a node is far slower than others, its pages are also reconstructed from the
-//! others, and the first result counts.
+//! Hedges reads: when a node is far slower than others, its pages are also reconstructed from the
+//! other nodes, and the first result counts.
 
 use std::{pin::pin, time::Instant};
 

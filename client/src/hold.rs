@@ -1,10 +1,10 @@
-//! Holds on tables: keep the segments of tables that are replaced or dropped while a reader uses
-//! them.
+//! Holds tables for a reader: nodes keep the segments of a held table until the reader releases it,
+//! even if the table is replaced or dropped.
 //!
 //! Invariants
-//! - What a node holds stays there until the [`TablesHold`] is dropped, its connection ends or the
+//! - A node keeps the held segments until the [`TablesHold`] is dropped, its connection ends or the
 //!   node stops.
-//! - Only a published table can be held; one that was replaced or dropped before is not held.
+//! - Only a published table can be held, not one that was replaced or dropped before.
 
 use std::sync::Arc;
 

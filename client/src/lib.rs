@@ -1,5 +1,5 @@
-//! The client of storage nodes: sends their requests, receives pages, rows and catalogs in
-//! registered memory, and runs transactions over them.
+//! The client of storage nodes: sends requests to them, receives pages, rows and catalogs in
+//! registered memory, and runs transactions.
 //!
 //! ```text
 //!   Cluster (cheap to clone)                          a storage node
@@ -13,36 +13,38 @@
 //!     copies the answer out of the target once, decodes it
 //! ```
 //!
+//! *Target memory* is registered memory of the client, into which nodes write their answers.
+//!
 //! ```text
 //!   Session (one thread)                              a participant (a node that keeps keys)
 //!     read / write: leases, the messages of a coordinator
 //!        | Lines: a connection to each node
 //!        |-- one payload for each participant ----------> versions, locks, log
-//!        |             reply <-- one message ---------- what was found, votes
+//!        |             reply <-- one message ---------- the versions that were found, votes
 //!        |-- GET*: copies of slots, no message -------- registered memory
 //! ```
 //!
 //! This crate decides nothing about queries: the planner decides where a scan runs, and the engine
-//! processes the rows. It does not know DataFusion. How a transaction proceeds is in
-//! `rackscan-ramp`, and the equations of parity are in `rackscan-stripe`; this crate sends the
-//! messages and moves the bytes.
+//! processes the rows. It does not use DataFusion. The course of a transaction is defined in
+//! `rackscan-ramp`, and the equations of parity in `rackscan-stripe`; this crate sends the messages
+//! and moves the bytes.
 //!
 //! | files | contents |
 //! |---|---|
 //! | `cluster`, `endpoint`, `dial`, `members`, `reach` | connecting to all nodes, and checks that they are the right ones |
 //! | `driver`, `pulse`, `doorbell`, `message_names` | the thread that owns a cluster's connections |
-//! | `node_state`, `unavailable` | which nodes are unavailable, and requests that are refused for it |
+//! | `node_state`, `unavailable` | which nodes are unavailable, and requests that are refused for that reason |
 //! | `hedge`, `hedged_reads` | reads that other nodes answer when one node is far slower |
 //! | `fetch`, `cache`, `page_buffer`, `target` | pages of a segment, caches of pages, memory |
-//! | `process`, `status`, `catalog`, `hold` | scans at nodes, and what nodes have |
+//! | `process`, `status`, `catalog`, `hold` | scans at nodes, the status and the tables of nodes |
 //! | `load`, `closing`, `forget` | tables that are loaded, replaced and dropped |
 //! | `protected` | parity: protects loads, reconstructs lost pages, scrubs, rebuilds a node |
-//! | `lines`, `transaction`, `replicas` | connections driven by their owner, and transactions over them |
-//! | `direct` | one connection driven by one thread, for the laboratory and for replay |
+//! | `lines`, `transaction`, `replicas` | connections that their owner's thread drives, and transactions over them |
+//! | `direct` | one connection that one thread drives, for the laboratory and for replay |
 //! | `local` | reads of devices that are attached to this host |
 //!
-//! A [`Follower`] reads everything that transactions write out of the feeds of all participants,
-//! one-sidedly.
+//! A [`Follower`] reads everything that transactions write. It reads the feeds of all participants
+//! one-sidedly: a *feed* is memory in which a participant publishes its latest records.
 //!
 //! Invariants
 //! - Nothing borrows memory that a peer may be writing: answers are copied out before they are

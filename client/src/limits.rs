@@ -1,5 +1,5 @@
-//! The bounds of all queues, pools and waits of this crate. Relations between them are asserted at
-//! compile time.
+//! Defines the bounds of all queues, pools and waits of this crate. Relations between them are
+//! asserted at compile time.
 
 use std::time::Duration;
 

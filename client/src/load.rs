@@ -1,21 +1,24 @@
 //! Loads a table into the cluster, atomically.
 //!
 //! ```text
-//! begin --> append, keep, ... --> publish: parity, map (if protected), prepare on every node --> close the replaced table --> commit on the first --> commit on the others
-//!                    \                            |                                                    |
-//!                     drop, abort: forget         fails: forget                                        from here on the table exists
+//! begin       starts the load
+//! append ...  sends segments to nodes; keep: takes over a segment of the version that the load replaces
+//! publish     computes the parity and the map (if the table is protected), prepares the table at every node,
+//!             closes the table that it replaces, commits at the first node, then at the others
+//!             -> once the first node has committed, the table exists; if an earlier step fails, the load is forgotten
+//! drop, abort before `publish`: the load is forgotten
 //! ```
 //!
 //! Invariants
 //! - Nothing of a load can be read before every node has prepared it and one has committed it.
-//! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, the
-//!   table does not exist.
-//! - A load of which a segment could not be stored or kept is never published.
-//! - A node that has lost parts of protected tables gets nothing before it is rebuilt.
-//! - A new version of a table takes the place of the version that it succeeds, or is not published:
-//!   the first one to commit wins.
-//! - A table that replaces another one without succeeding it takes the place of exactly the one
-//!   that was closed to writers before ([`crate::closing`]).
+//! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, and
+//!   the table does not exist.
+//! - A load is never published if one of its segments could not be stored or taken over.
+//! - A node that has lost parts of protected tables accepts no segment before it is rebuilt.
+//! - A new version replaces exactly the table version that it succeeds, or is not published. Of
+//!   several such versions, the first to commit wins.
+//! - A table that replaces another one without succeeding it replaces exactly the one that was
+//!   closed to writers before ([`crate::closing`]).
 
 use std::{
     collections::BTreeMap,

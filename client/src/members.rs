@@ -1,5 +1,6 @@
-//! The identity that a node must have: the member list, and the newest start that other nodes have
-//! seen.
+//! Describes the identity that a node must prove before requests are sent to it: its member list
+//! (the nodes of its cluster), and that its data folder records the newest start of the node that
+//! other nodes have seen.
 //!
 //! Invariants
 //! - No request is sent to a node that records other members than were configured, or whose data

@@ -1,20 +1,21 @@
-//! The state of a node as its clients see it, and when a request may try an unavailable node again.
+//! Keeps the state of a node as this client observes it, and decides when a request may try an
+//! unavailable node again.
 //!
-//! An **unreachable** node cannot be connected to, or its connection has ended; one request from
-//! time to time tries again. An **unresponsive** node is connected, or accepts connections, and
-//! does not answer: callers do not wait for it, and the driver of its connection notices when it
-//! answers again. Both are **unavailable**.
+//! An **unreachable** node cannot be connected to, or its connection has ended; from time to time
+//! one request tries again. An **unresponsive** node is connected, or accepts connections, but does
+//! not answer: callers do not wait for it, and the driver of its connection notices when it answers
+//! again. Both are **unavailable**.
 //!
-//! Requests are refused for that only in clusters that may go without some nodes
+//! Requests to unavailable nodes are refused only in clusters that can operate without some nodes
 //! ([`crate::ClusterOptions::unavailable_max`]). In other clusters every request is sent, and fails
 //! when its node has been silent for too long.
 //!
 //! Invariants
-//! - A node is unreachable from the first request on that could not reach it or lost it, until one
-//!   is answered.
+//! - A node becomes unreachable with the first request that could not reach it or lost it, and
+//!   stays so until a request is answered.
 //! - At most one request at a time tries an unreachable node; the others do not wait for it.
-//! - A node is unresponsive from a keep-alive on that it did not answer in time, until any message
-//!   from it.
+//! - A node becomes unresponsive when it does not answer a keep-alive in time, and stays so until
+//!   any message from it arrives.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

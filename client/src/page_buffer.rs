@@ -1,8 +1,8 @@
-//! Buffers for the bytes of pages while they are scanned.
+//! Allocates the buffers that contain pages while they are scanned.
 //!
 //! Invariants
 //! - A [`PageBuffer`] is private memory: no peer and no device can write it any more.
-//! - It begins at a multiple of 4 KiB and its length is the page's stored bytes.
+//! - It begins at a multiple of 4 KiB, and its length is that of the stored page.
 
 use std::{
     collections::BTreeMap,

@@ -1,10 +1,10 @@
 //! Runs a scan at a node and receives its rows.
 //!
 //! Invariants
-//! - One call is one answer: it covers whole blocks from `first_block` on, and names the block at
-//!   which to continue, which is always a later one.
-//! - A target too small for the result of one block grows to the size that the node asks for,
-//!   within a bound.
+//! - One call returns one answer: it covers whole blocks from `first_block` on, and names the block
+//!   at which to continue, which is always a later one.
+//! - If the target memory is too small for the result of one block, the call repeats with the size
+//!   that the node requests, within a bound.
 
 use std::{
     sync::Arc,
@@ -127,7 +127,7 @@ impl RequestMemory {
             what: "a list of withheld rows",
             wanted_bytes: bytes,
             available_bytes: span.length_bytes(),
-            advice: "this is a bug",
+            advice: "this is a bug, please report it",
         })?;
         let target = Target { length_bytes: result_bytes as u64, ..whole };
         let offset_bytes = whole.offset_bytes + target.length_bytes;
@@ -271,7 +271,7 @@ impl Cluster {
         reply: &Reply,
         written: &Written,
     ) -> Result<Vec<RecordBatch>, ClientError> {
-        let bad = |found: String| bad_answer(node, found, "the batches that the reply speaks of");
+        let bad = |found: String| bad_answer(node, found, "the batches that its reply announced");
         let span = reply.span.as_ref().ok_or(ClientError::Closed)?;
         let copied = self.shared.pages.filled(written.bytes, |bytes| span.copy_out(0, bytes));
         let copied = copied.map_err(|error| bad(error.to_string()))?;
@@ -289,7 +289,7 @@ impl Cluster {
         }
         if batches.len() as u64 != u64::from(written.batches) || rows != written.rows {
             return Err(bad(format!(
-                "{} batches of {rows} rows where it announced {} of {}",
+                "{} batches of {rows} rows, but announced {} batches of {} rows",
                 batches.len(),
                 written.batches,
                 written.rows
@@ -309,8 +309,12 @@ fn written(
     match usize::try_from(written_bytes) {
         Ok(bytes) if written_bytes <= target.length_bytes => Ok(Written { bytes, batches, rows }),
         _ => {
-            let found = format!("{written_bytes} bytes written");
-            Err(bad_answer(node, found, &format!("at most the target's {}", target.length_bytes)))
+            let found = format!("{written_bytes} bytes of rows");
+            Err(bad_answer(
+                node,
+                found,
+                &format!("at most {}, the size of their memory", target.length_bytes),
+            ))
         }
     }
 }
@@ -319,8 +323,8 @@ fn written(
 fn check_progress(node: NodeId, first_block: u32, next_block: Option<u32>) -> Result<(), ClientError> {
     match next_block {
         Some(next) if next <= first_block => {
-            let found = format!("block {next} to go on at");
-            Err(bad_answer(node, found, &format!("one after block {first_block}")))
+            let found = format!("block {next} as the next block");
+            Err(bad_answer(node, found, &format!("a block after {first_block}")))
         }
         _ => Ok(()),
     }

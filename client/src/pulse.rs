@@ -1,14 +1,15 @@
-//! Keep-alives: when to send one, and when a node that does not answer it is unresponsive.
+//! Decides when to send a keep-alive to a node, and when a node that does not answer it is
+//! unresponsive.
 //!
 //! ```text
-//! a request is owed, nothing heard for KEEPALIVE_PERIOD -> keep-alive (a status request, which the node's reactor answers itself)
-//!      -> no answer and no other message for a given time -> unresponsive; any message ends that
+//! the node owes a reply and has sent nothing for KEEPALIVE_PERIOD -> keep-alive: a status request, which the node's reactor answers itself
+//!   -> no answer and no other message for a given time            -> the node is unresponsive, until any message arrives
 //! ```
 //!
 //! Invariants
-//! - A node that owes nothing gets no keep-alive, and is not unresponsive.
-//! - What had come before a deadline is taken into account: silence is measured up to the last
-//!   poll, not up to now.
+//! - A node that owes no reply gets no keep-alive, and is not unresponsive.
+//! - Messages that arrived before a deadline are taken into account: silence is measured up to the
+//!   last poll, not up to now.
 //! - A node whose requests take long is not unresponsive: its reactor answers keep-alives
 //!   meanwhile.
 

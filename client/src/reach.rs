@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! all nodes are dialled at the same time, each by a thread of its own
-//! once one has answered:  CONNECT_GRACE, or CONNECT_GRACE_FACTOR times what the slowest took that has  -> the others are unresponsive, as many as may be unavailable
-//! their dials go on, and end in the driver
+//! once one node has answered, the others get a grace period: CONNECT_GRACE, or CONNECT_GRACE_FACTOR times
+//! what the slowest node that has answered took
+//!  -> the nodes that have not answered by then are unresponsive, as many as may be unavailable;
+//!     their dials continue, and the driver takes over their connections
 //! ```
 //!
 //! Invariants
-//! - At most as many nodes are left out as may be unavailable; all others are waited for until
+//! - At most as many nodes are left out as may be unavailable; for all others this waits until
 //!   their dials have ended.
-//! - If more nodes are missing, the error names all of them that are known to be after the grace.
+//! - If more nodes are missing, the error names all nodes that are known to be missing after the
+//!   grace period.
 
 use std::{sync::Arc, time::Instant};
 

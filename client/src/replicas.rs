@@ -1,14 +1,14 @@
-//! Finds the replicas of a log that have every acknowledged record, when the log's own node cannot
-//! tell.
+//! Finds the replicas of a log that contain every acknowledged record, when the node that owns the
+//! log cannot provide it.
 //!
 //! ```text
-//! what each other node reports -> the highest generation -> its members that know it -> the longest replica among these
-//!                                  \-> too few nodes reported: a later generation may exist -> doubt
+//! the reports of all other nodes -> the highest generation -> its members that know it -> the longest of their replicas
+//!                              \-> too few nodes have reported: a later generation may exist, so no replica is certain (doubt)
 //! ```
 //!
 //! Invariants
-//! - A replica is used only if it has every acknowledged record: it is a member of a generation
-//!   after which no later one can have acknowledged anything.
+//! - A replica is used only if it contains every acknowledged record: its node is a member of a
+//!   generation, and no later generation can have acknowledged anything.
 //! - A node that has lost its folder reports that it knows nothing, and so proves nothing.
 
 use std::{cmp::Reverse, fmt};

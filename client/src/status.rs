@@ -1,4 +1,4 @@
-//! Status requests to a node, and other requests about the node itself.
+//! Sends status requests to a node, and other requests about the node itself.
 
 use rackscan_format::{
     ids::NodeId,

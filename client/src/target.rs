@@ -1,4 +1,4 @@
-//! Allocates spans of registered memory, into which nodes write their answers.
+//! Allocates spans of target memory: registered memory into which nodes write their answers.
 //!
 //! One region is registered with every node and divided into slots of 64 KiB; a [`Span`] is a run
 //! of consecutive slots.
@@ -9,8 +9,8 @@
 //! - A span that was named in a request is not freed before the answer, or before the connection
 //!   over which a peer could write it has ended. If the peer may still be alive then, the span is
 //!   forfeited: never used again.
-//! - Spans are granted in the order in which they were asked for, so that small ones do not starve
-//!   a large one.
+//! - Spans are granted in the order in which callers requested them, so that small ones do not
+//!   starve a large one.
 
 use std::{
     collections::VecDeque,
@@ -113,7 +113,7 @@ impl TargetPool {
             what,
             wanted_bytes: bytes,
             available_bytes: self.lock().longest_possible() * SLOT_BYTES,
-            advice: "nodes that stopped answering hold the rest; connect anew",
+            advice: "the rest is reserved for answers of nodes that stopped answering; connect to the cluster again",
         })
     }
 

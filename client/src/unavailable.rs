@@ -76,7 +76,7 @@ impl Cluster {
         match node.state.may_ask(request) {
             Ok(true) => Ok(()),
             Ok(false) => {
-                let reason = "the last attempt failed, and it is tried again from time to time".to_owned();
+                let reason = "the last attempt to connect failed, and the next one is not due yet".to_owned();
                 let advice = "see `rackscan cluster status`";
                 Err(ClientError::Unreachable { node: id, address, reason, advice })
             }

@@ -1,4 +1,5 @@
-//! Are local devices read only if they are meant, and does reading get on when all memory is held?
+//! Tests that local devices are read only if they are the node's devices, and that reading
+//! continues when callers hold all memory.
 
 use std::{path::Path, sync::Arc};
 

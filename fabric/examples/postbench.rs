@@ -1,4 +1,4 @@
-//! Measures a round trip through boxes and one by messages, between two threads.
+//! Measures a round trip through post boxes and one by messages, between two threads.
 //!
 //! Run: `cargo run --release -p rackscan-fabric --example postbench [-- ROUNDS]`. The transports
 //! alternate in short turns on one pair of connections each, so that other load of the machine

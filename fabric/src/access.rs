@@ -1,4 +1,4 @@
-//! The access that a peer has to a registered region.
+//! Defines the access that a peer has to a registered region: reading, writing, or both.
 
 /// What a peer may do with a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! Addresses of peers: the wire and the place on it.
+//! Defines and parses addresses of peers: a wire, and where on that wire the peer listens.
 //!
 //! Invariants
-//! - `Address` and its text form are the same thing: parsing what `Display` wrote gives an equal
+//! - `Address` and its text form correspond exactly: parsing what `Display` wrote gives an equal
 //!   address.
 
 use std::{fmt, path::PathBuf, str::FromStr};

@@ -1,4 +1,4 @@
-//! The events that a connection reports.
+//! Defines the events that a connection reports.
 //!
 //! Invariants
 //! - Every accepted operation is reported exactly once, in the order of posting.

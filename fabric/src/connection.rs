@@ -1,4 +1,5 @@
-//! A connection to one peer, over any wire: registration, operations, events and waiting.
+//! Defines a connection to one peer, over any wire: registering memory, posting operations, polling
+//! and waiting for events.
 //!
 //! Invariants
 //! - A connection belongs to one thread at a time (`Send`, not `Sync`; every method takes

@@ -1,4 +1,4 @@
-//! The counters of a connection.
+//! Defines the counters of a connection.
 //!
 //! Invariants
 //! - The counters are always compiled in, plain numbers, and never reset. The difference between

@@ -1,4 +1,4 @@
-//! The limit on the descriptors of this process, and how many of them a connection uses.
+//! Raises the limit on file descriptors of this process, and says how many a connection uses.
 //!
 //! Invariants
 //! - The limit is only raised, and never above the hard limit that the system sets.

@@ -1,11 +1,11 @@
-//! The errors of this crate.
+//! Defines the errors of this crate.
 //!
 //! Invariants
-//! - There is one type per boundary: making a region, listening, connecting, registering, posting
-//!   and completing.
-//! - Every error names the thing, what was found and what was expected.
-//! - An operation that the peer refuses ends that operation ([`OperationError`]), not the
-//!   connection.
+//! - There is one type for each boundary: allocating a region, listening, connecting, registering,
+//!   posting and completing.
+//! - Every error names the thing that failed, what was found and what was expected.
+//! - If the peer refuses an operation, that operation fails ([`OperationError`]), and the
+//!   connection continues.
 
 use std::{io, net::IpAddr, path::PathBuf};
 
@@ -28,7 +28,7 @@ pub struct OutOfBounds {
 pub enum RegionError {
     /// The length is zero, not a multiple of 4 KiB, or beyond the limit.
     #[error(
-        "a region of {bytes} bytes: the length must be a multiple of {multiple} from {multiple} to {bytes_max}"
+        "cannot allocate a region of {bytes} bytes: expected a multiple of {multiple} from {multiple} to {bytes_max}"
     )]
     Length {
         /// Bytes asked for.
@@ -52,7 +52,7 @@ pub enum RegionError {
     #[error(transparent)]
     OutOfBounds(#[from] OutOfBounds),
     /// An atomic access to an offset that is not a multiple of 8.
-    #[error("atomic access at offset {offset}: it must be a multiple of 8")]
+    #[error("an atomic access begins at offset {offset}, expected a multiple of 8")]
     Misaligned {
         /// The offset.
         offset: u64,
@@ -82,13 +82,15 @@ pub enum DeviceError {
         existing: String,
     },
     /// It cannot open memory to a single connection.
-    #[error("RDMA device {device} has no memory windows of type 2, which regions are shared by")]
+    #[error(
+        "RDMA device {device} does not support memory windows of type 2, which regions are shared by; use another device or a tcp address"
+    )]
     NoWindows {
         /// Its name.
         device: String,
     },
     /// No port of it has an address.
-    #[error("RDMA device {device} has no address; configure its network interface")]
+    #[error("no port of RDMA device {device} has an IP address; assign one to its network interface")]
     NoAddress {
         /// Its name.
         device: String,
@@ -116,7 +118,7 @@ pub enum DeviceError {
 /// Why an address could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "address '{text}': {problem}; expected shm:/path/to.sock, tcp:host:port, verbs:host:port or sim:network/place"
+    "the address '{text}' is invalid: {problem}; expected shm:/path/to.sock, tcp:host:port, verbs:host:port or sim:network/place"
 )]
 pub struct AddressError {
     /// What was given.
@@ -149,7 +151,7 @@ pub enum ListenError {
         path: PathBuf,
     },
     /// The path does not fit in a socket address.
-    #[error("socket path {} has {bytes} bytes; at most {bytes_max} are possible", path.display())]
+    #[error("the socket path {} is {bytes} bytes long, the maximum is {bytes_max}: choose a shorter path", path.display())]
     PathTooLong {
         /// The path.
         path: PathBuf,
@@ -159,7 +161,7 @@ pub enum ListenError {
         bytes_max: usize,
     },
     /// The wire is not in this build.
-    #[error("{address}: this build has no {wire} wire; build with --features {wire}")]
+    #[error("cannot listen at {address}: this build has no {wire} wire; build with --features {wire}")]
     WireMissing {
         /// The address.
         address: String,
@@ -167,7 +169,7 @@ pub enum ListenError {
         wire: &'static str,
     },
     /// The RDMA device that the address needs cannot be used.
-    #[error("{address}: {source}")]
+    #[error("cannot listen at {address}: {source}")]
     Device {
         /// The address.
         address: String,
@@ -175,7 +177,7 @@ pub enum ListenError {
         source: DeviceError,
     },
     /// An inbox could not be prepared for callers of this address.
-    #[error("{address}: an inbox cannot receive there: {reason}")]
+    #[error("an inbox cannot receive messages at {address}: {reason}")]
     Inbox {
         /// The address.
         address: String,
@@ -206,7 +208,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The deadline passed.
-    #[error("{peer} did not finish '{phase}' in time")]
+    #[error("{peer} did not finish the step '{phase}' of connecting in time")]
     TimedOut {
         /// The peer.
         peer: String,
@@ -214,7 +216,7 @@ pub enum ConnectError {
         phase: &'static str,
     },
     /// The peer hung up.
-    #[error("{peer} hung up during '{phase}'")]
+    #[error("{peer} closed the connection during the step '{phase}' of connecting")]
     HungUp {
         /// The peer.
         peer: String,
@@ -261,7 +263,7 @@ pub enum ConnectError {
         peer: String,
     },
     /// The peer holds the cluster key, but it is not the cluster or node that was called.
-    #[error("{peer} is {found}, expected {expected}")]
+    #[error("{peer} is {found}, expected {expected}; check the address")]
     OtherPeer {
         /// The peer.
         peer: String,
@@ -281,7 +283,7 @@ pub enum ConnectError {
         expected: u32,
     },
     /// The kernel refused something that the connection needs.
-    #[error("could not {action} for {peer}: {source}")]
+    #[error("{peer} was not connected: the step '{action}' failed: {source}")]
     Os {
         /// What was attempted.
         action: &'static str,
@@ -291,7 +293,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The wire is not in this build.
-    #[error("{peer}: this build has no {wire} wire; build with --features {wire}")]
+    #[error("{peer} cannot be used: this build has no {wire} wire; build with --features {wire}")]
     WireMissing {
         /// The peer.
         peer: String,
@@ -307,7 +309,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The RDMA device that the connection needs cannot be used.
-    #[error("{peer}: {source}")]
+    #[error("{peer} cannot be used: {source}")]
     Device {
         /// The peer.
         peer: String,
@@ -315,7 +317,7 @@ pub enum ConnectError {
         source: DeviceError,
     },
     /// A region that the connection needs could not be made.
-    #[error("could not make the queues for {peer}: {source}")]
+    #[error("could not allocate the queues of the connection with {peer}: {source}")]
     Memory {
         /// The peer.
         peer: String,
@@ -362,7 +364,7 @@ impl Ending {
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
     /// Too many registrations on this connection.
-    #[error("{registered} regions are registered on this connection; at most {registered_max} are possible")]
+    #[error("{registered} regions are registered on this connection, expected fewer than {registered_max}")]
     TooMany {
         /// Registrations now.
         registered: usize,
@@ -376,7 +378,7 @@ pub enum RegisterError {
         key: u64,
     },
     /// The peer has not yet processed earlier announcements; try again after it has polled.
-    #[error("the peer has not taken in earlier registrations yet; try again later")]
+    #[error("the peer has not processed earlier registrations yet; try again later")]
     PeerBusy,
     /// The connection has ended.
     #[error("the connection has ended: {0}")]
@@ -395,7 +397,7 @@ pub enum RegisterError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// Too many operations without a polled completion; poll and post again.
-    #[error("{in_flight} operations are in flight; the queue's depth is {depth_max}")]
+    #[error("{in_flight} operations are in flight, expected fewer than {depth_max}: poll first")]
     QueueFull {
         /// Operations in flight.
         in_flight: usize,
@@ -406,7 +408,7 @@ pub enum PostError {
     #[error("the connection has ended: {0}")]
     Closed(Ending),
     /// The message is longer than a receiver is prepared to take.
-    #[error("a message of {bytes} bytes; at most {bytes_max} can be sent")]
+    #[error("the message has {bytes} bytes, expected at most {bytes_max}")]
     MessageTooLong {
         /// Its length.
         bytes: usize,
@@ -414,7 +416,7 @@ pub enum PostError {
         bytes_max: usize,
     },
     /// The transfer is longer than one operation may be.
-    #[error("a transfer of {bytes} bytes; one operation moves at most {bytes_max}")]
+    #[error("the transfer has {bytes} bytes, expected at most {bytes_max}: divide it")]
     TransferTooLong {
         /// Its length.
         bytes: usize,
@@ -422,10 +424,10 @@ pub enum PostError {
         bytes_max: usize,
     },
     /// The operation reaches outside of the remote region that it names.
-    #[error("target: {0}")]
+    #[error("the operation reaches outside of the peer's region: {0}")]
     OutOfBounds(#[from] OutOfBounds),
     /// An atomic operation on an address that is not a multiple of 8.
-    #[error("atomic operation at address {address:#x}: it must be a multiple of 8")]
+    #[error("an atomic operation has the address {address:#x}, expected a multiple of 8")]
     Misaligned {
         /// The address.
         address: u64,
@@ -452,7 +454,7 @@ pub enum OperationError {
         key: u64,
     },
     /// The operation reaches outside of the peer's region.
-    #[error("remote region: {0}")]
+    #[error("the operation reaches outside of the peer's region: {0}")]
     OutOfBounds(OutOfBounds),
     /// The peer did not grant that access.
     #[error("the operation needs {needed:?} access; the peer granted {granted:?}")]
@@ -463,14 +465,14 @@ pub enum OperationError {
         granted: Access,
     },
     /// An atomic operation on an address that is not a multiple of 8.
-    #[error("atomic operation at address {address:#x}: it must be a multiple of 8")]
+    #[error("an atomic operation has the address {address:#x}, expected a multiple of 8")]
     Misaligned {
         /// The address.
         address: u64,
     },
     /// The peer's adapter refused the operation or could not be reached, or our own memory could
     /// not be registered. Only on `verbs`, where the adapter reports no more than a status.
-    #[error("work completion status {code} ({text}), vendor code {vendor:#x}")]
+    #[error("the RDMA device reports work completion status {code} ({text}), vendor code {vendor:#x}")]
     Status {
         /// The status as libibverbs numbers it.
         code: u32,

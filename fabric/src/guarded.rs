@@ -1,4 +1,5 @@
-//! A mutex that ignores poisoning, for queues that a connection's owner and its responder share.
+//! Defines a mutex that ignores poisoning, for queues that a connection's owner and its responder
+//! thread share.
 //!
 //! Invariants
 //! - A guard is held only over short code that does not panic, so the data behind a poisoned lock

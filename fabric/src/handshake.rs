@@ -1,5 +1,5 @@
-//! The handshake: each side proves that it is a Rackscan process of our protocol version and
-//! cluster.
+//! Runs the handshake of a new connection: each side proves that it is a Rackscan process of our
+//! protocol version and cluster.
 //!
 //! ```text
 //! caller                                   listener
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! - Nothing that gives access (no region, no descriptor) is exchanged before both proofs hold.
+//! - Nothing that gives access (a region or a descriptor) is exchanged before both proofs were
+//!   found right.
 //! - A proof covers both nonces and the role of its sender, so it cannot be replayed or sent back.
 //! - A listener's proof covers its identity (`ClusterKey::of_node`). The caller rejects a listener
 //!   that is not the node it means to call.

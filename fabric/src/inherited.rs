@@ -1,4 +1,4 @@
-//! Closes descriptors that this process inherited.
+//! Closes the file descriptors that this process inherited.
 //!
 //! Invariants
 //! - Only descriptors that were open before the process did anything are closed, and none of the

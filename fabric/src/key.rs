@@ -1,10 +1,10 @@
-//! The cluster key, and proofs that a process holds it.
+//! Defines the cluster key, and the proofs that a process holds it.
 //!
 //! Invariants
 //! - The key never appears in `Debug` output or in an error.
 //! - Proofs are compared in constant time.
 //! - A key may carry the identity of its holder. A listener proves the identity together with the
-//!   key, and a caller can demand an identity from the peer that it calls.
+//!   key, and a caller can require an identity of the peer that it calls.
 
 use std::{fmt, str::FromStr};
 

@@ -1,12 +1,12 @@
-//! One-sided access to another process's memory, and messages between processes.
+//! Gives processes one-sided access to each other's memory, and sends messages between them.
 //!
 //! A [`Connection`] joins two processes over one of four wires. Each side can open parts of its
 //! memory ([`Region`]) to the other, which then reads, writes and atomically updates them without
 //! any action of the owner's code. The same interface and the same guarantees hold on every wire,
 //! and one suite of tests (`tests/conformance`) checks them on each.
 //!
-//! What this crate is not: it knows nothing of tables or queries, it is no RPC layer (there are no
-//! request types, no retries and no reconnecting), and it encrypts nothing.
+//! This crate knows nothing about tables or queries. It is no RPC layer (there are no request
+//! types, no retries and no reconnecting), and it encrypts nothing.
 //!
 //! # Life of an operation
 //!
@@ -26,8 +26,8 @@
 //!   message or an immediate sees every byte written before it. Nothing is promised across
 //!   connections. On `tcp` and `verbs` an operation that is not a read waits for the reads that
 //!   were posted before it, so mixing the two costs round trips.
-//! - **Completion.** A write that was reported complete does happen, whatever becomes of the
-//!   connection, unless the peer dies. The peer's processor may see its bytes a little later, and
+//! - **Completion.** A write that was reported complete does happen, even if the connection ends
+//!   afterwards, unless the peer dies. The peer's processor may see its bytes a little later, and
 //!   not all at once. A message, immediate, read or atomic that is posted behind the write comes
 //!   after all of them.
 //! - **Tearing.** A read that races with a write sees any mix of old and new bytes. Aligned words
@@ -64,8 +64,8 @@
 //! By default a peer's messages arrive at its [`Connection`], in memory that belongs to that peer
 //! alone. A listener that is bound with [`inbox::Inbox`]es ([`Listener::bind_inboxes`]) receives
 //! them there instead, in one order over all peers and in memory that does not grow with their
-//! number. The peers notice no difference. Everything else stays with the connection, which must
-//! still be polled: that is how the end of its peer is noticed.
+//! number. The peers notice no difference. The connection still reports everything else, and its
+//! owner must poll it: only polling notices the end of its peer.
 //!
 //! A message can also be a plain write into memory that its receiver polls: [`post`]. The
 //! receiver's processor does nothing for its arrival, and neither end keeps a queue.

@@ -1,4 +1,4 @@
-//! The limits of this crate: depths of queues, sizes of buffers, times.
+//! Defines the limits of this crate: depths of queues, sizes of buffers, times.
 //!
 //! Invariants
 //! - Every queue of this crate has its bound here. No memory grows without bound with what a peer

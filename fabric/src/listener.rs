@@ -1,9 +1,9 @@
 //! Accepts callers at an address, and connects to listeners.
 //!
 //! Invariants
-//! - A caller that is slow, silent or hostile delays nobody. One thread listens to all callers
-//!   (`acceptor`), their number is bounded in a way that is fair to their origins (`strangers`),
-//!   and so is the log about them (`complaints`).
+//! - A caller that is slow, silent or hostile delays nobody. One thread reads from all callers
+//!   (`acceptor`); the number of callers and the log about them are bounded (`strangers`,
+//!   `complaints`), and callers of one origin cannot displace those of another.
 //! - `accept` hands out only connections whose peer has proved the cluster key.
 
 mod acceptor;

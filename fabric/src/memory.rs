@@ -2,11 +2,11 @@
 //!
 //! Invariants
 //! - This file and `memory/sum.rs` are the only ones that dereference shared memory. No plain
-//!   reference (`&[u8]`, `&mut [u8]`) over such memory is ever made, because those promise that
+//!   reference (`&[u8]`, `&mut [u8]`) to such memory is ever made, because those promise that
 //!   nobody else writes; atomic bytes do not.
 //! - Every access is checked against the mapping before any pointer is made from it.
-//! - A mapping never shrinks under us: it is backed by a memfd whose size is sealed (checked in
-//!   `region`).
+//! - A mapping never shrinks while it is used: it is backed by a memfd whose size is sealed
+//!   (checked in `region`).
 //!
 //! A copy races with the peer by design, so it must not be an ordinary Rust memory access (a race
 //! would be undefined behaviour). On x86-64 it is `rep movsb` in an `asm!` block: to the compiler
@@ -15,8 +15,8 @@
 //! starting it weighs more: `rackscan lab fabric`, a Xeon with `fsrm`). String stores are not
 //! reordered with later stores (Intel SDM volume 3, 9.2.4.2), so a word that is stored afterwards
 //! announces them. On other processors the copy is a loop of relaxed atomic words. A racing reader
-//! can see any mix of old and new bytes, except that 8 bytes to a multiple of 8 are one store. Code
-//! that needs more verifies a checksum or waits for the completion that orders the bytes.
+//! can read any mix of old and new bytes, except that 8 bytes to a multiple of 8 are one store.
+//! Code that needs more verifies a checksum or waits for the completion that orders the bytes.
 #![expect(unsafe_code, reason = "copies bytes that another process may be changing")]
 
 use std::{

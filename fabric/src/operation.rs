@@ -1,4 +1,4 @@
-//! The operations on a peer's memory, and the checks of their form.
+//! Defines the operations on a peer's memory, and checks their form.
 //!
 //! Invariants
 //! - The checks of [`Operation::check`] are pure and need no peer. An operation that fails them is

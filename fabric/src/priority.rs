@@ -1,4 +1,4 @@
-//! The scheduling priority of threads.
+//! Lowers the scheduling priority of threads.
 //!
 //! Invariants
 //! - A thread whose priority is already lower than requested keeps it.

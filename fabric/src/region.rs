@@ -1,4 +1,4 @@
-//! Memory that can be shared with peers, and names for parts of a peer's memory.
+//! Defines memory that can be shared with peers, and names for parts of a peer's memory.
 //!
 //! Invariants
 //! - A region is a sealed memfd, so that it can be shared by every wire and never changes its size.

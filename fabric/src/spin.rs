@@ -1,9 +1,10 @@
 //! Decides how long a thread polls for messages before it sleeps.
 //!
 //! Polling reacts faster than sleeping, but occupies a processor. A process with a quota of less
-//! than one processor loses that time for its work, and is throttled in the middle of it. A thread
-//! whose next message is far away polls in vain each time: [`Spin`] notices that from how long it
-//! slept afterwards, as hypervisors do for idle processors (KVM's `halt_poll_ns`).
+//! than one processor loses that time for its work, and may be throttled in the middle of it. A
+//! thread that waits long for its next message polls in vain each time: [`Spin`] notices that from
+//! how long the thread slept afterwards, as hypervisors do for idle processors (KVM's
+//! `halt_poll_ns`).
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

@@ -1,4 +1,4 @@
-//! The wire `verbs` in a build without the cargo feature `verbs`: every call fails.
+//! Replaces the wire `verbs` in a build without the cargo feature `verbs`: every call fails.
 //!
 //! Invariants
 //! - The functions are those of the wire itself; each returns an error that names the missing

@@ -1,10 +1,10 @@
-//! The wall clock and the name of a host.
+//! Reads the wall clock and the name of this host.
 //!
 //! Clients make timestamps with the clock, and nodes compare it with theirs. A clock is a value
 //! that is passed in, so that tests can pass clocks that are wrong.
 //!
 //! Invariants
-//! - This file only reads; decisions from the time are made elsewhere.
+//! - This file only reads the time; decisions from it are made elsewhere.
 
 use std::{
     fmt,

@@ -1,11 +1,11 @@
-//! The interface that every wire implements.
+//! Defines the interface that every wire implements.
 //!
 //! Invariants
 //! - [`crate::Connection`] has checked an operation and counted it against the queue's depth before
 //!   `post`.
 //! - A queue reports every accepted operation exactly once and `Event::Closed` last, also when the
-//!   peer is gone.
-//! - No method but `close` waits for the peer.
+//!   peer has gone.
+//! - Only `close` waits for the peer.
 
 use std::os::fd::BorrowedFd;
 

@@ -1,5 +1,6 @@
-//! Goal: every wire keeps the same promises. Method: each promise is a function over a wire; the
-//! table below runs all of them on each. A new wire is a new line in `TestWire` and in the table.
+//! Tests that every wire keeps the same promises. Method: each promise is a function over a wire;
+//! the table below runs all of them on each. A new wire is a new line in `TestWire` and in the
+//! table.
 
 #[cfg(feature = "verbs")]
 #[path = "conformance/devices.rs"]

@@ -1,5 +1,5 @@
-//! Goal: an inbox loses, duplicates, mixes and reorders nothing, whichever senders send, move,
-//! stall, sleep or die. Method: each promise is a function over a wire, played by threads and
+//! Tests that an inbox loses, duplicates, mixes and reorders nothing, whichever senders send, move,
+//! stall, sleep or die. Method: each promise is a function over a wire, executed by threads and
 //! processes; the table below runs all of them on each wire.
 
 #[cfg(feature = "verbs")]

@@ -1,6 +1,6 @@
-//! Goal: the simulated wire is as hostile as the fabric's promises allow and not more, and behaves
-//! the same for the same seed. Method: a client and a server in one thread, many seeds; everything
-//! that may happen is seen on some seed, and nothing else on any.
+//! Tests that the simulated wire is as hostile as the fabric's promises allow and not more, and
+//! behaves the same for the same seed. Method: a client and a server in one thread, many seeds;
+//! everything that is allowed happens for some seed, and nothing else for any.
 
 #[path = "sim/atomics.rs"]
 mod atomics;

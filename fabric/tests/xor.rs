@@ -1,6 +1,6 @@
-//! Goal: XOR over memory that peers may write gives what the definition says. Method: byte by byte,
-//! for every length up to 300 bytes and some around tiles, any alignment of each place, up to nine
-//! sources. The bytes before and after the target are checked, too.
+//! Tests that XOR over memory that peers may write gives the result of its definition. Method: byte
+//! by byte, for every length up to 300 bytes and some around tiles, any alignment of each range, up
+//! to nine sources. The bytes before and after the target are checked, too.
 
 use rackscan_fabric::Region;
 

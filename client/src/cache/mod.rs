@@ -1,14 +1,16 @@
-//! Pages that need no request: from this process' own cache, or one-sidedly from a node's cache.
+//! Finds pages without a request to their node: in this process's own cache, or in the node's
+//! cache, which this process reads one-sidedly.
 //!
 //! ```text
-//! own       pages in our own memory, verified                                     (off unless a budget is given)
-//! remote    pages in a node's memory, at places that its replies named  -> read one-sidedly and verified, else requested
+//! own       pages in memory of this process, already verified          off unless a memory budget is configured
+//! remote    pages in a node's memory: earlier replies of the node named their slots in its cache
+//! take      reads them one-sidedly and verifies them; a page that cannot be used is requested from the node
 //! ```
 //!
 //! Invariants
-//! - A page that was read one-sidedly counts only when its private copy has passed verification;
+//! - A page that was read one-sidedly is used only after its private copy has passed verification;
 //!   otherwise the page is requested.
-//! - What is known of a node's cache is dropped with the connection over which it was learned.
+//! - Knowledge about a node's cache is dropped with the connection over which it was learned.
 
 mod own;
 mod remote;

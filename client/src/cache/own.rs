@@ -1,9 +1,9 @@
-//! The cache of pages that this process keeps for its own later scans.
+//! Caches pages in this process for its own later scans.
 //!
 //! Invariants
-//! - The memory of the kept pages stays within the budget; scans that still use a page that was
-//!   dropped keep it alive.
-//! - Only pages whose checksum and identity are right are kept. Table ids are never used again, so
+//! - The memory of the cached pages stays within the budget. A page that the cache has dropped
+//!   stays alive while a scan uses it.
+//! - Only pages with the right checksum and identity are cached. Table ids are never used again, so
 //!   such a page stays valid.
 
 use std::{

@@ -1,11 +1,10 @@
-//! A client's knowledge of one node's page cache, and its uses of pages that the node has not been
-//! told of yet.
+//! Records what a client knows about one node's page cache: in which slots pages are, and which of
+//! them the client has used since it last reported uses to the node.
 //!
 //! Invariants
-//! - Places belong to the connection over which they were learned; a new one begins with an empty
-//!   book.
-//! - Uses of pages are told in bulk. The list of untold uses is bounded; if it is lost, only a
-//!   count is too low.
+//! - Slots are known for one connection only; a new connection begins without any.
+//! - Uses of pages are reported many at a time, and the list of unreported uses is bounded. If the
+//!   list is lost, only the node's count of uses is too low.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 

@@ -1,4 +1,4 @@
-//! Pages for the tests of this module.
+//! Makes pages for the tests of this module.
 
 use rackscan_format::{
     chunk::{ChunkInput, ChunkWriter, Values},

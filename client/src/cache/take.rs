@@ -1,9 +1,10 @@
 //! Reads pages out of a node's cache one-sidedly, without a request to the node.
 //!
-//! Where the cache is mapped here, the caller copies pages out itself. Elsewhere the driver posts
-//! the reads, all of a call with one announcement, into target memory, and the caller copies out of
-//! that. Either way the private copy is verified by the page's own checksum and identity, so the
-//! scan need not verify it again. The slot's checksum would not prove more.
+//! If the cache is mapped into this process, the caller copies pages out itself. Otherwise the
+//! driver (the thread that owns the connections) posts all reads of a call together; they write
+//! into target memory (the registered memory for answers), and the caller copies the pages from
+//! there. Either way the page's own checksum and identity verify the private copy, so the scan need
+//! not verify it again. The checksum of the slot would not prove more.
 //!
 //! Invariants
 //! - Nothing here fails: a page that could not be read one-sidedly is requested.

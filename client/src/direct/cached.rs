@@ -1,12 +1,12 @@
-//! Reads parts out of the node's cache one-sidedly, for a direct line.
+//! Reads the parts of a direct line's requests out of the node's cache one-sidedly.
 //!
 //! If the cache is mapped into this process, a part is read at once. Otherwise two reads are posted
-//! at once, and their bytes are verified when both have ended. A part that must not be used is
-//! requested from the node instead; the caller notices only the time.
+//! together, and their bytes are verified when both have ended. A part that must not be used is
+//! requested from the node instead; the caller notices only the longer time.
 //!
 //! Invariants
-//! - A part counts only when a private copy of it has passed verification.
-//! - Reads under way are bounded: at most one part for each request that may be outstanding.
+//! - A part is used only after a private copy of it has passed verification.
+//! - The reads in flight are bounded: at most one part for each request that may be outstanding.
 
 use rackscan_cache::{
     Book,

@@ -1,7 +1,8 @@
-//! Errors of a direct line.
+//! Defines the errors of a direct line.
 //!
 //! Invariants
-//! - A mistake of the caller leaves the line as it was; an error of the node ends it.
+//! - After a mistake of the caller the line can be used as before; an error of the node ends the
+//!   line.
 
 use rackscan_fabric::RegionError;
 
@@ -14,7 +15,7 @@ pub enum DirectError {
     #[error(transparent)]
     Node(#[from] ClientError),
     /// The registered memory could not be allocated.
-    #[error("could not take {bytes} bytes of registered memory: {source}")]
+    #[error("could not allocate {bytes} bytes of registered memory: {source}")]
     Memory {
         /// Bytes asked for.
         bytes: usize,
@@ -22,7 +23,7 @@ pub enum DirectError {
         source: RegionError,
     },
     /// The maximum number of requests is outstanding.
-    #[error("{outstanding} requests are outstanding, at most {depth_max} may be; reap some first")]
+    #[error("{outstanding} requests are outstanding, expected fewer than {depth_max}: reap replies first")]
     QueueFull {
         /// How many are outstanding.
         outstanding: usize,
@@ -30,7 +31,10 @@ pub enum DirectError {
         depth_max: usize,
     },
     /// The id is that of an outstanding request, or reserved for the line's own use.
-    #[error("request {id} is outstanding already; name each by another number below {}", u64::MAX)]
+    #[error(
+        "request {id} is outstanding already; choose another number below {} for a new request",
+        u64::MAX
+    )]
     InUse {
         /// The id.
         id: u64,
@@ -44,7 +48,9 @@ pub enum DirectError {
         parts_max: usize,
     },
     /// A part that lies outside of the line's memory.
-    #[error("{length_bytes} bytes at byte {offset_bytes} of registered memory of {memory_bytes} bytes")]
+    #[error(
+        "a part has {length_bytes} bytes at offset {offset_bytes} of the registered memory, which has only {memory_bytes} bytes"
+    )]
     Outside {
         /// Where it begins.
         offset_bytes: u64,
@@ -54,7 +60,7 @@ pub enum DirectError {
         memory_bytes: u64,
     },
     /// The node is asked for its status while it owes replies.
-    #[error("{outstanding} requests are outstanding; reap them before asking for the status")]
+    #[error("{outstanding} requests are outstanding; reap their replies before you ask for the status")]
     Unfinished {
         /// How many are.
         outstanding: usize,

@@ -1,8 +1,8 @@
-//! Takes replies and ended reads of a direct line, and handles the end of its connection.
+//! Takes the replies and ended reads of a direct line, and handles the end of its connection.
 //!
 //! Invariants
-//! - Every outstanding request ends once: with its reply, with a part read from the cache, or with
-//!   the line.
+//! - Every outstanding request ends once: with its reply, with a part that was read from the cache,
+//!   or with the end of the line.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A job of the driver: a request to a node, and the reply to it.
+//! Defines a job of the driver: a request to a node, and where its reply goes.
 
 use std::time::Instant;
 

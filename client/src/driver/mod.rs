@@ -1,8 +1,8 @@
-//! The driver: one thread that owns all connections of a cluster, posts requests, polls for replies
-//! and wakes the callers.
+//! Runs the driver: one thread that owns all connections of a cluster, posts requests, polls for
+//! replies and wakes the callers.
 //!
-//! Callers hand it [`Job`]s and await their answers. Bulk data never passes through the thread:
-//! nodes write it into the target memory themselves.
+//! Callers queue a [`Job`] and await its answer. Bulk data does not pass through this thread: nodes
+//! write it into the target memory themselves.
 //!
 //! Invariants
 //! - Every job is answered exactly once: by its reply, by the loss of its node, or at its deadline.

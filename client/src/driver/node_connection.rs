@@ -1,17 +1,19 @@
-//! The driver's state for one node: its connection, and the requests and reads outstanding there.
+//! Keeps the driver's state of one node: its connection, and the requests and reads outstanding
+//! there.
 //!
 //! Invariants
-//! - A request in `outstanding` was posted on the present connection; when that ends, they all
-//!   fail.
-//! - A lost node is connected to again when the next request comes, once; if that fails, the
+//! - A request in `outstanding` was posted on the present connection; all of them fail when that
+//!   connection ends.
+//! - The next request to a lost node makes one attempt to connect again. If that fails, all
 //!   requests that waited for it fail with the reason.
-//! - A request that nobody waits for (the abort of a load) is posted when everything posted before
-//!   it has been answered: an append that its caller gave up must not arrive after the abort.
+//! - A request that nobody waits for (the abort of a load) is posted after everything posted before
+//!   it was answered. Otherwise an append that its caller has abandoned could arrive after the
+//!   abort.
 //! - A connection over which a request timed out is closed: its memory must not be used for another
 //!   request while the answer might still be written.
-//! - The connection to an unresponsive node stays: callers are told, and their requests stay
-//!   outstanding with their memory, which the node may write when it wakes. The memory is free
-//!   again when the node answers or the connection ends.
+//! - The connection to an unresponsive node stays open. Callers get an error, and their requests
+//!   stay outstanding with their memory, which the node may still write. The memory is free again
+//!   when the node answers or the connection ends.
 //! - At most as many abandoned requests are outstanding as others may be; else the connection is
 //!   closed.
 
@@ -348,7 +350,7 @@ impl NodeConnection {
         if self.outstanding.is_empty() && self.waiting.is_empty() && self.deferred.is_empty() {
             tracing::info!(%node, %address, reason, "a storage node hung up");
         } else {
-            tracing::warn!(%node, %address, reason, "lost a storage node");
+            tracing::warn!(%node, %address, reason, "the connection to a node was lost");
         }
         // The connection is dropped first: that ends the memory access of a peer that is still
         // alive.

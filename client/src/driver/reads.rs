@@ -1,12 +1,13 @@
-//! One-sided reads of pages in a node's cache.
+//! Posts the one-sided reads of pages in a node's cache, and answers the callers when they have
+//! ended.
 //!
 //! Invariants
-//! - At most `READS_POSTED_MAX` reads are posted at a time, so that requests always find room in
-//!   the connection's queue.
-//! - A job is answered when all of its reads have succeeded, or dropped: then its pages are
-//!   requested instead.
-//! - The memory of a job belongs to it until its reads have ended or the connection is closed, also
-//!   when its node does not answer and the caller has gone elsewhere.
+//! - At most `READS_POSTED_MAX` reads are posted at a time, so that the connection's queue always
+//!   has room for requests.
+//! - A job (some pages to read) is answered when all of its reads have succeeded. Otherwise it is
+//!   dropped, and its pages are requested instead.
+//! - The memory of a job stays reserved until its reads have ended or the connection is closed,
+//!   also when the node does not answer and the caller reads the pages elsewhere.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,4 +1,4 @@
-//! Errors of lines: why a request or a read was not accepted.
+//! Defines why [`Lines`](crate::Lines) refused a request or a read.
 
 use rackscan_fabric::{Address, OutOfBounds, PostError};
 use rackscan_format::{codec::CodecError, ids::NodeId};
@@ -17,7 +17,9 @@ pub enum LineError {
         reason: String,
     },
     /// The maximum number of requests or reads is outstanding at the node.
-    #[error("{outstanding} requests are outstanding at node {node}, at most {depth_max} may be; poll first")]
+    #[error(
+        "{outstanding} requests are outstanding at node {node}, expected fewer than {depth_max}: poll for replies first"
+    )]
     Full {
         /// The node.
         node: NodeId,
@@ -27,7 +29,9 @@ pub enum LineError {
         depth_max: usize,
     },
     /// The tag is that of an outstanding request, or is 0 for a read.
-    #[error("the tag {tag} is in use, or 0: name each request by another number")]
+    #[error(
+        "the tag {tag} cannot name a request: it is 0, or the tag of an outstanding request; choose another tag"
+    )]
     InUse {
         /// The tag.
         tag: u64,
@@ -41,7 +45,7 @@ pub enum LineError {
         nodes: usize,
     },
     /// A request that breaks a limit.
-    #[error("a request for node {node} cannot be sent: {source}")]
+    #[error("a request to node {node} was not sent, because it cannot be encoded: {source}")]
     TooLarge {
         /// The node.
         node: NodeId,
@@ -49,7 +53,7 @@ pub enum LineError {
         source: CodecError,
     },
     /// A read into memory that is not there.
-    #[error("a read from node {node}: {source}")]
+    #[error("a read from node {node} was not posted, because it reaches outside of the memory: {source}")]
     Outside {
         /// The node.
         node: NodeId,
@@ -57,7 +61,7 @@ pub enum LineError {
         source: OutOfBounds,
     },
     /// The wire does not accept it.
-    #[error("a request for node {node} was not taken: {source}")]
+    #[error("a request to node {node} was not sent, because the connection refused it: {source}")]
     Post {
         /// The node.
         node: NodeId,

@@ -1,4 +1,4 @@
-//! Events on lines, and the description of a one-sided read.
+//! Defines the events that [`Lines`](crate::Lines) report, and the description of a one-sided read.
 
 use rackscan_fabric::RemoteRegion;
 use rackscan_format::message::{Answer, Refusal};

@@ -1,15 +1,15 @@
-//! Connections to several nodes, driven by the thread that owns them, without futures or other
+//! Drives connections to several nodes on the thread that owns them, without futures or other
 //! threads.
 //!
 //! ```text
-//!   send, read      encode into reused memory, and post                   (between hold and release: announced together)
-//!   poll            replies, ends of reads, nodes lost and back           spins briefly, then one poll(2) over all connections
-//!   bell().ring()   another thread has work for the owner                 no system call while the owner is awake
+//!   send, read      encode into reused memory, and post            between `hold` and `release` they are announced together
+//!   poll            reports replies, ended reads, nodes lost and back      polls briefly, then one poll(2) over all connections
+//!   bell().ring()   another thread wakes the owner                 no system call while the owner is awake
 //! ```
 //!
-//! For callers that speak to several nodes at once and cannot afford to wake another thread for
-//! each message: sessions of transactions, and nodes among themselves. A node that is unavailable
-//! is no error here: it is connected to again in the background, on a short-lived thread because
+//! Used by callers that exchange messages with several nodes at once and cannot afford to wake
+//! another thread for each message: sessions of transactions, and nodes that send messages to each
+//! other. An unavailable node is no error here: a short-lived thread connects to it again, because
 //! that takes time, and the owner gets an event.
 //!
 //! Invariants
@@ -152,7 +152,7 @@ impl Lines {
         check_ids(&nodes)?;
         if memory_bytes < LINES_MEMORY_BYTES_MIN || !memory_bytes.is_multiple_of(4096) {
             return Err(ClientError::Options(format!(
-                "{memory_bytes} bytes of memory for each node, expected a multiple of 4096 from {LINES_MEMORY_BYTES_MIN} on"
+                "they give {memory_bytes} bytes of memory for each node, expected a multiple of 4096, at least {LINES_MEMORY_BYTES_MIN}"
             )));
         }
         let bell = LineBell { bell: Arc::new(Doorbell::new()?), rung: Arc::default() };

@@ -1,4 +1,5 @@
-//! The state of one node of `Lines`: its connection, and what it owes.
+//! Keeps the state of one node of `Lines`: its connection, and the requests that it has not
+//! answered.
 //!
 //! Invariants
 //! - Every accepted request ends once: with its reply, or with [`LineEvent::Lost`].
@@ -247,7 +248,7 @@ impl NodeLine {
             return false;
         }
         let (node, address) = (self.peer.node, &self.peer.address);
-        tracing::info!(%node, %address, reason, "lost a storage node");
+        tracing::info!(%node, %address, reason, "the connection to a node was lost");
         self.reason = reason.to_owned();
         self.is_full = false;
         self.wait_to_dial();

@@ -1,22 +1,22 @@
-//! Post boxes: requests that are written into memory which the node polls, instead of being sent as
-//! messages.
+//! Sends requests through post boxes: memory of the node that the client writes one-sidedly and the
+//! node polls, so that no message is sent.
 //!
-//! Only requests about transactions go into boxes, and only self-contained ones: a request that
-//! names bytes elsewhere, which the node might not see yet, is sent as a message, as is one that is
-//! too long or finds no free box.
+//! Only requests about transactions go into boxes, and only if they contain all of their bytes: a
+//! request that refers to bytes elsewhere, which the node might not observe yet, is sent as a
+//! message. So is a request that is too long for a box or finds no free box.
 //!
 //! Requests must not overtake each other, whichever way they go:
 //!
-//! - Boxes are written in turn, and the node takes their messages in turn. If the next box is not
-//!   free, the request is sent as a message, even if others are.
-//! - A message does not overtake a box: it is behind every write that was posted before it, and the
-//!   node empties the boxes before it serves the message.
-//! - A box does not overtake a message: while a reply is owed to a request that was sent as a
-//!   message, the next requests are sent as messages, too.
+//! - The client writes the boxes in turn, and the node reads them in the same turn. If the next box
+//!   is not free, the request is sent as a message, even if other boxes are free.
+//! - A message does not overtake a box: it arrives after every write that was posted before it, and
+//!   the node reads the boxes before it serves the message.
+//! - A box does not overtake a message: while a request that was sent as a message has no reply,
+//!   the next requests are sent as messages, too.
 //!
 //! Invariants
-//! - A box is free once its request is answered, in a box or by a message, whether or not anybody
-//!   still waits for the answer.
+//! - A box is free once its request is answered, in a box or by a message, even if nobody waits for
+//!   the answer any more.
 //! - Boxes belong to one connection.
 
 use rackscan_fabric::{

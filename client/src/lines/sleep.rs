@@ -1,8 +1,8 @@
 //! Polls several connections, and sleeps until something happens on one of them.
 //!
 //! Invariants
-//! - Whatever comes before the kernel is asked to wait is seen: connections are armed and the bell
-//!   is listened to first.
+//! - No event is missed: the bell is watched and the connections are armed before the kernel is
+//!   asked to wait, and both report what happened until then.
 //! - A wait ends when something has happened, the bell was rung, or the time is over; it never
 //!   lasts beyond the next deadline of a node.
 

@@ -1,7 +1,8 @@
-//! Opens the devices of nodes on this host, and checks that they are the ones that the nodes use.
+//! Opens the devices of nodes on this host, and checks that they are the devices that the nodes
+//! use.
 //!
 //! Invariants
-//! - All devices of a node are attached or none is.
+//! - Either all devices of a node are attached, or none is.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Errors of reads from local devices.
+//! Defines the errors of reads from local devices.
 
 use rackscan_format::{
     ids::{DeviceId, NodeId},
@@ -20,7 +20,9 @@ pub enum LocalError {
         reason: String,
     },
     /// An extent lies outside of the node's devices.
-    #[error("node {node} has no bytes {offset_bytes}..+{length_bytes} on device {device}: {reason}")]
+    #[error(
+        "device {device} of node {node} does not contain the bytes {offset_bytes}..+{length_bytes}: {reason}"
+    )]
     BadExtent {
         /// The node.
         node: NodeId,
@@ -42,7 +44,7 @@ pub enum LocalError {
         reason: String,
     },
     /// No memory to read into.
-    #[error("{bytes} bytes of memory for pages of local devices cannot be allocated: {reason}")]
+    #[error("could not allocate {bytes} bytes of memory for pages of local devices: {reason}")]
     Memory {
         /// How many.
         bytes: usize,

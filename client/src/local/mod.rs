@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Invariants
-//! - A device counts as attached only if its node runs on this host (same boot id) and the label in
-//!   its first sector is the one that its node reports. A page is never read from a device that
-//!   merely has the right path.
+//! - A device is attached only if its node runs on this host (same boot id) and the label in its
+//!   first sector is the one that its node reports. A page is never read from a device that merely
+//!   has the right path.
 //! - Devices are opened read-only; pages are immutable once published, so no lock is needed.
 
 mod attach;

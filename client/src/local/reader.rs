@@ -1,15 +1,16 @@
-//! The thread that reads local devices for all callers.
+//! Runs the thread that reads local devices for all callers.
 //!
-//! Pages are read into a pool without a copy, and the caller keeps the buffer while it scans.
-//! Callers may hold pages of one batch while they wait for the next, so an exhausted pool must not
-//! wait for them: then pages are read into a reserve that no caller ever holds, and copied out.
+//! Pages are read into the buffers of a pool without a copy, and the caller keeps the buffer while
+//! it scans. Callers may keep the pages of one batch while they wait for the next, so the thread
+//! must not wait for them when the pool is exhausted. Then it reads pages into a reserve (memory
+//! that no caller ever keeps) and copies them out.
 //!
 //! Invariants
 //! - Batches are served in the order of their arrival; every batch is answered once.
-//! - Reads in flight never exceed the ring's depth; memory never exceeds pool and reserve, besides
-//!   what callers hold.
-//! - With nothing in flight the reserve is free and holds any page, so reading always makes
-//!   progress.
+//! - Reads in flight never exceed the depth of the `io_uring`. Memory never exceeds pool and
+//!   reserve, besides the copies that callers keep.
+//! - While no read is in flight the reserve is free and has room for any page, so reading always
+//!   makes progress.
 
 use std::{
     collections::{HashMap, VecDeque},

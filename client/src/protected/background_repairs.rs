@@ -1,4 +1,4 @@
-//! The counters and the bound of repairs that reads start in the background.
+//! Counts and bounds the repairs that reads start in the background.
 
 use std::sync::{Arc, atomic::AtomicU64};
 

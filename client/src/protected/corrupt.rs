@@ -1,7 +1,8 @@
-//! Records the bytes of a stripe set that cannot be used to reconstruct others.
+//! Records which bytes of a stripe set are corrupt, so that they are not used to reconstruct
+//! others.
 //!
-//! Invariant: a node is lost for a range of a stripe if any of its cells there is corrupt within
-//! that range. That is more than is corrupt, and never less.
+//! Invariant: a node counts as lost for a range of a stripe if any of its cells there is corrupt
+//! within that range. So more bytes than the corrupt ones may count as lost, but never fewer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -2,14 +2,14 @@
 //!
 //! | what a read finds | what happens |
 //! |---|---|
-//! | a page that arrives, or was read from an attached device, with a wrong checksum or identity | it is reconstructed, and repaired there |
-//! | a node that cannot read its device | its pages are requested one by one; those that it does not give are reconstructed, and repaired |
-//! | a node that does not know a segment which it must have, as another node says | it is reconstructed; [`Cluster::rebuild`] restores the node |
+//! | a page from the node or from an attached device has a wrong checksum or identity | the page is reconstructed, and repaired at the node |
+//! | a node cannot read its device | its pages are requested one by one; those that it refuses are reconstructed and repaired |
+//! | a node does not know a segment that it must have according to another node's map | the pages are reconstructed; [`Cluster::rebuild`] restores the node |
 //!
-//! For a table that is not protected nothing changes: the caller gets the page as it came, or the
-//! node's refusal.
+//! Nothing of this happens for a table that is not protected: the caller gets the page as it was
+//! read, or the node's refusal.
 //!
-//! Invariant: pages are verified once. The scan need not verify them again.
+//! Invariant: each page is verified once here. The scan need not verify it again.
 
 use std::time::Instant;
 

@@ -1,15 +1,20 @@
-//! Reads the bytes that plans need from survivors, with few requests.
+//! Reads from surviving nodes, with few requests, the bytes from which lost cells are recovered,
+//! and XORs them.
 //!
 //! ```text
-//! intervals with their plans -> pieces of devices, by node -> neighbours are one read, many reads are one request -> all nodes at the same time
-//!        -> XOR straight out of registered memory, tile by tile -> sums of lost cells
+//! intervals with their plans    which cells of survivors must be XORed to recover a range of lost cells
+//!  -> pieces of devices, by node; neighbouring pieces are one read, many reads are one request to a node
+//!  -> requests to all nodes at the same time, into registered memory
+//!  -> XOR straight out of registered memory, tile by tile -> the ranges of the lost cells
 //! ```
+//!
+//! A *round* is a group of intervals whose bytes fit into the memory of one gathering.
 //!
 //! Invariants
 //! - All memory of one gathering is allocated at once, at most [`GATHER_BYTES`] plus the padding of
-//!   slots; a task that waits for it holds none.
-//! - Registered memory is copied out and never borrowed: peers may write it.
-//! - Only what plans name is read: no byte twice, nothing behind the end of a stream.
+//!   slots; a task that waits for memory holds none.
+//! - Registered memory is copied out and never borrowed, because peers may write it.
+//! - Only what the plans name is read: no byte twice, and nothing behind the end of a stream.
 
 use std::ops::Range;
 

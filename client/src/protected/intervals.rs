@@ -1,8 +1,10 @@
-//! Merges wanted ranges of cells into intervals, and finds the places that a range of a cell is
-//! part of.
+//! Merges the wanted ranges of cells into intervals, and finds which places overlap a range of a
+//! cell. An *interval* is one range of several cells of a stripe; a *place* is a page or a parity
+//! cell of a node.
 //!
 //! ```text
-//! places -> ranges of cells, by stripe -> intervals in which the same cells are wanted ... sums of cells -> places
+//! places -> wanted ranges of cells, by stripe -> intervals in which the same cells are wanted
+//! places <- bytes of recovered cells  <---------------/
 //! ```
 
 use std::{

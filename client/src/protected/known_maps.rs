@@ -1,4 +1,4 @@
-//! The maps of protected tables that this client has read.
+//! Remembers the maps of protected tables that this client has read.
 
 use std::{
     collections::{BTreeSet, VecDeque},

@@ -1,15 +1,18 @@
-//! The layout of a stripe set: which cell of which stripe holds which part of which node's stream.
+//! Computes the layout of a stripe set: which cell of which stripe contains which part of which
+//! node's stream (the pages that a load wrote on the node, one after the other).
 //!
 //! ```text
-//! stream of a node:   cell 0 | cell 1 | cell 2 | ...      each goes into the next data slot that the node has:
-//! stripe 0: its column's data slots, stripe 1: those of the column that it has there, ...
-//! parity of a node:   its parity slots, in the same order
+//! stream of a node     cell 0 | cell 1 | cell 2 | ...     each goes into the node's next data slot:
+//! slots of a node      stripe 0: the data slots of its column there; stripe 1: those of its column there; ...
+//! parity of a node     goes into its parity slots, in the same order
 //! ```
 //!
-//! Over n stripes a node has each column once, so both lists repeat after n stripes: a *rotation*.
+//! A slot is a position for a cell in a column of a stripe. The columns rotate: over n stripes a
+//! node has each column once, so both lists repeat after n stripes, a *rotation*.
 //!
 //! Invariants
-//! - A data slot holds exactly one cell of a stream; one behind the stream's end counts as zeros.
+//! - A data slot contains exactly one cell of a stream; a cell behind the stream's end counts as
+//!   zeros.
 //! - The lookups in both directions agree (`tests`).
 
 use rackscan_format::{

@@ -1,4 +1,4 @@
-//! The stripe sets of a load in progress.
+//! Keeps the stripe sets of a load in progress.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Finds the bytes that are lost for good: no node has them, and the parity does not give them
-//! back.
+//! Finds the bytes that are lost for good: no node has them, and parity cannot reconstruct them.
 //!
 //! Invariant: every lost byte is named, and neighbouring bytes of a device are named together. The
 //! end of streams, behind which cells are zeros, is not taken into account; with it a few of the

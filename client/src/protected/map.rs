@@ -1,10 +1,11 @@
-//! Reads the maps of protected tables from nodes, and completes catalogs by the parts of
-//! unavailable nodes.
+//! Reads the maps of protected tables from nodes, and adds the parts of unavailable nodes to
+//! catalogs. A *map* describes all parts of a table and its stripe sets; every node of the table
+//! stores it.
 //!
 //! Invariants
-//! - A map is used only after it was verified whole, and compared with the layout of its sets.
-//! - A part of an unavailable node comes from a map only if the table's parity survives the loss of
-//!   all of its unavailable nodes; else the table is broken.
+//! - A map is used only after all of it was verified, and compared with the layout of its sets.
+//! - A part of an unavailable node is taken from a map only if the table's parity survives the loss
+//!   of all of its unavailable nodes; else the table counts as broken.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

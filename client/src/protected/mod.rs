@@ -1,16 +1,21 @@
-//! Parity: protects tables against the loss of nodes, reconstructs lost and corrupt pages, and
-//! rebuilds nodes.
+//! Protects tables by parity against the loss of nodes: computes the parity, reconstructs lost and
+//! corrupt pages, and rebuilds nodes.
 //!
 //! ```text
-//! load     appended segments -> streams -> parity -> map to every node -> prepare, commit                       (protect, parity)
-//!          the nodes compute the parity and relay cells to each other                                           (relays); or the client computes it
-//! catalog  the parts of unavailable nodes come from maps                                                        (map)
-//! fetch    pages of a lost node: the same ranges of surviving cells, XORed, then verified like pages that were read  (reconstruct, together)
-//!          ranges that several pages need are read with few requests, as for repairs                            (intervals, plans, gather)
-//! corrupt  a page that is corrupt, or whose node has lost its part, is reconstructed like one of a lost node, and repaired  (corruption, page_repair)
-//! scrub    every node verifies its own places; corrupt ones are repaired from other nodes, many at a time       (scrub, corrupt, repair, pace)
-//! rebuild  a node without its part reserves the same extents again; others relay its cells to it; the remainder is repaired  (rebuild, stripe_rebuild)
+//! load     appended segments -> streams -> parity -> map to every node -> prepare, commit               (protect, parity)
+//!          the nodes compute the parity and relay cells to each other (relays), or the client computes it
+//! catalog  the parts of unavailable nodes are taken from maps                                           (map)
+//! fetch    pages of a lost node: the same ranges of surviving cells are XORed, and the result verified  (reconstruct, together)
+//!          ranges that several pages need are read with few requests, as for repairs                    (intervals, plans, gather)
+//! corrupt  a page that is corrupt, or that its node has lost, is reconstructed and repaired             (corruption, page_repair)
+//! scrub    every node verifies its own places; corrupt ones are repaired from other nodes               (scrub, corrupt, repair, pace)
+//! rebuild  a node that lost its part reserves the same extents again; other nodes relay its cells to it;
+//!          what they cannot relay is repaired place by place                                            (rebuild, stripe_rebuild)
 //! ```
+//!
+//! Words: a *stream* is all pages that a load wrote on one node; a *stripe set* is the streams of
+//! all nodes with the parity over them; a *map* describes a table and its sets; a *place* is a page
+//! or a parity cell of a node; a *survivor* is a node whose cells are still there.
 //!
 //! `layout` and `stripes` compute where each cell lies; they do no IO.
 

@@ -1,7 +1,7 @@
-//! The pace and the progress of a scrub or rebuild.
+//! Limits the speed of a scrub or rebuild, and counts its progress.
 //!
-//! Invariant: over any period, the bytes that were let through are at most the rate times its
-//! length, plus the largest single transfer.
+//! Invariant: over any period, the bytes that were allowed are at most the rate times its length,
+//! plus the largest single transfer.
 
 use std::{
     sync::{

@@ -1,8 +1,9 @@
-//! Requests that let nodes verify and repair places of a stripe set.
+//! Sends the requests by which nodes verify and repair places (pages and parity cells) of a stripe
+//! set.
 //!
-//! Invariant: a repair of a page that a read found corrupt runs in the background, and at most
-//! [`crate::limits::REPAIRS_MAX`] do at a time; other corrupt pages are found again by the next
-//! read.
+//! Invariant: a corrupt page that a read found is repaired in the background. At most
+//! [`crate::limits::REPAIRS_MAX`] such repairs run at a time; the next read finds the other corrupt
+//! pages again.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 

@@ -1,16 +1,17 @@
 //! Computes the parity over the data of a load, and stores it.
 //!
-//! The nodes compute it and relay cells to each other, where all of them can (`relays`): then a
-//! load sends each byte of its data once, and nothing else. Otherwise, for little data, and where
-//! relaying fails, the client computes it: data cells are read back from their nodes, XORed here,
-//! and the sums sent to the nodes that keep them, several stripes at a time.
+//! If all nodes of the table can relay cells to each other, the nodes compute the parity
+//! (`relays`), so that the load sends each byte of its data only once. Otherwise, and for little
+//! data, and if relaying fails, the client computes it: it reads the data cells back from their
+//! nodes, XORs them and sends the sums to the nodes that store them, several stripes at a time.
 //!
 //! Invariants
-//! - The stored parity and the checksums of the cells are those of the bytes on the devices, not of
-//!   the bytes that were sent there.
-//! - Memory is bounded, whatever is loaded: the sums of [`PARITY_STRIPES_MAX`] stripes and
-//!   [`CELLS_READ_MAX`] cells of each.
-//! - A set that fails leaves its number unused: what nodes have of it belongs to no table.
+//! - The stored parity and the checksums of cells are computed over the bytes that are on the
+//!   devices, not over the bytes that were sent.
+//! - The client's memory is bounded, however much is loaded: at most [`PARITY_STRIPES_MAX`] stripes
+//!   are computed at a time, with their sums and [`CELLS_READ_MAX`] cells of each.
+//! - If a stripe set fails, its number is not used again: cells of it that nodes have stored belong
+//!   to no table.
 
 use std::{collections::BTreeMap, sync::Arc};
 

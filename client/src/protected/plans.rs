@@ -1,8 +1,10 @@
-//! Plans of how cells of a stripe are recovered, remembered for the next time.
+//! Computes which surviving cells must be XORed to recover the lost cells of a stripe, and
+//! remembers these plans.
 //!
-//! A plan depends on columns and not on nodes or stripes, so a stripe set needs few plans.
+//! A plan depends only on which columns of the stripe are lost and which cells are wanted, not on
+//! nodes or stripes, so a stripe set needs few plans.
 //!
-//! Invariant: the memory of plans is bounded, in cells ([`PLANS_CELLS_MAX`]).
+//! Invariant: the remembered plans have at most [`PLANS_CELLS_MAX`] cells.
 
 use std::{
     collections::{BTreeSet, HashMap},

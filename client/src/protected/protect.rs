@@ -1,11 +1,11 @@
-//! Protects what a load has written, before it is published.
+//! Protects the segments that a load has written, before the load is published.
 //!
 //! Invariants
-//! - Every segment of the table lies in one stripe set: one of the table version that it succeeds,
-//!   as long as the table keeps a segment of that set, or one of its own.
-//! - The map describes what nodes hold: they are asked for its directories and rows after the last
-//!   segment was stored.
-//! - A map is durable at every node before any node is asked to prepare.
+//! - Every segment of the table is in exactly one stripe set. A set of the previous table version
+//!   is used further as long as the table contains a segment of it.
+//! - The map describes what nodes have stored: the client requests directories and withheld rows
+//!   from them after the last segment was stored.
+//! - The map is durable at every node before any node is asked to prepare.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! Reads a range of a cell from its node.
 //!
 //! Invariants
-//! - Target memory is allocated for one request, and given back before anything else is waited for:
-//!   however many ranges are read at a time, no task waits for memory while it holds some.
+//! - Target memory is allocated for one request, and freed before the task waits for anything else.
+//!   So however many ranges are read at a time, no task waits for memory while it holds some.
 
 use rackscan_format::{
     ids::NodeId,

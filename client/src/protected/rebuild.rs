@@ -1,18 +1,19 @@
-//! Rebuilds a node that has lost its folder or its devices: it gets its parts of protected tables
-//! back.
+//! Rebuilds a node that has lost its folder or its devices: restores its parts of protected tables.
 //!
 //! ```text
-//! for all tables: map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is corrupt
-//! then table by table; one that was adopted before is scrubbed
-//!        -> others relay to it what it had, stripe by stripe (stripe_rebuild) -> the remainder is repaired place by place
+//! first, for all tables    the map is copied to the node from another one; then the node adopts the table: it reserves
+//!                          the same extents for the table again, all of which count as corrupt
+//! then, table by table     other nodes relay the node's cells to it, stripe by stripe (`stripe_rebuild`);
+//!                          what they could not relay is repaired place by place (a place: a page or a parity cell)
+//!                          a table that the node had already adopted is scrubbed
 //! ```
 //!
-//! An interrupted rebuild continues when it is called again: places that were repaired before
-//! verify.
+//! If a rebuild was interrupted, the next call continues it: places that were repaired before pass
+//! verification.
 //!
-//! Invariant: a table is adopted only if at least as many of its other nodes have it published,
-//! with the same definition, as its parity needs: a table that was dropped or replaced does not
-//! come back.
+//! Invariant: a table is adopted only if enough other nodes have published it with the same
+//! definition, as many as its parity needs to reconstruct cells. So a table that was dropped or
+//! replaced does not come back.
 
 use rackscan_format::{
     ids::{NodeId, TableId},

@@ -1,20 +1,23 @@
-//! Reconstructs pages of a lost node.
+//! Reconstructs the pages of a lost node from surviving nodes.
 //!
 //! Pages that are wanted at the same time are reconstructed together (`together`). A page for which
 //! that fails is reconstructed alone:
 //!
 //! ```text
-//! page -> ranges of cells -> for each: the fewest surviving cells whose XOR it is (`stripe`), the same range of each -> XOR -> page, verified
+//! page -> its ranges of cells
+//!      -> for each range: the fewest surviving cells that XOR to it (`rackscan-stripe`); the same range of each is read
+//!      -> XOR -> the page, which is verified
 //! ```
 //!
 //! Invariants
-//! - A page is returned only if its checksum and identity are right, whatever survivors sent.
-//! - A survivor that is lost meanwhile is treated as lost, and everything is read anew; that ends,
-//!   because each time one more node is lost.
-//! - If a page has a wrong checksum, one more node after the other is treated as lost, as far as
-//!   the parity allows it: a survivor may be corrupt without anybody knowing which.
-//! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed alone at a time, each from
-//!   [`RANGES_READ_MAX`] ranges under way.
+//! - A page is returned only if its checksum and identity are right, whatever the survivors sent.
+//! - A survivor that is lost during the reconstruction counts as lost, and everything is read
+//!   again. This ends, because each time one more node is lost.
+//! - If the page has a wrong checksum, the reconstruction is repeated without one survivor after
+//!   the other, as far as the parity allows it: a survivor may have sent corrupt bytes without
+//!   noticing.
+//! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed alone at a time, and at most
+//!   [`RANGES_READ_MAX`] ranges are read for each.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +135,7 @@ impl Cluster {
                 lost,
                 page,
                 &unavailable,
-                "its place is not one of the stripes".to_owned(),
+                "its extent is not part of the stripes".to_owned(),
             ));
         };
         let mut read = 0;

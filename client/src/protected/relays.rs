@@ -1,16 +1,21 @@
-//! Relay sessions: the nodes compute cells from what they hold, and relay them among themselves.
+//! Opens relay sessions, in which nodes compute cells from the cells that they have, and relay them
+//! among themselves.
 //!
 //! ```text
-//! status of the nodes -> relays of one wire -> a session (`rackscan_relay::Writer`, a thread of its own) -> stripe after stripe: where cells lie, no bytes
-//!     Parity    what a load has written -> its parities, into reserved room                 (parity)
-//!     Rebuild   what survivors have     -> the cells of the node that lost its part         (rebuild)
+//! status of the nodes -> their relays, all over one wire
+//!  -> a session (`rackscan_relay::Writer`, on a thread of its own)
+//!  -> for one stripe after the other: the extents of its cells, no bytes of them
+//!
+//!     Parity    the cells that a load has written -> parity cells, in reserved extents        (used by `parity`)
+//!     Rebuild   the cells that survivors have     -> the cells of the node that lost its part (used by `rebuild`)
 //! ```
 //!
 //! Invariants
-//! - No byte of a cell passes the client: it names where cells lie, and receives their checksums.
-//! - A stripe counts when all nodes have it on disk, and the checksums of the cells that were kept
-//!   follow from those of the cells that were read.
-//! - Any failure ends the session; its caller does the remainder in another way.
+//! - No byte of a cell passes through the client: it names the extents of cells, and receives their
+//!   checksums.
+//! - A stripe counts as done when all nodes have stored it durably, and the checksums of the
+//!   written cells agree with those of the cells that were read.
+//! - Any failure ends the session; its caller does the remaining stripes in another way.
 
 use std::{sync::Arc, time::Instant};
 

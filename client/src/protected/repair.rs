@@ -1,14 +1,18 @@
-//! Repairs many corrupt places of a node with few, large reads of survivors.
+//! Repairs many corrupt places (pages and parity cells) of a node with few, large reads of
+//! surviving nodes.
 //!
 //! ```text
-//! places -> ranges of cells, by stripe -> intervals in which the same cells are wanted (`intervals`) -> what to read of survivors for all of them (`stripe`)
-//!        -> the same range of each, once (`gather`) -> XOR -> the places' bytes -> repaired at the node, which verifies them
+//! places -> ranges of cells, by stripe -> intervals in which the same cells are wanted (`intervals`)
+//!  -> plans: which ranges of survivors are XORed to recover them (`plans`)
+//!  -> each range is read once (`gather`) -> XOR -> the bytes of the places -> sent to the node, which verifies and writes them
 //! ```
 //!
 //! Invariants
-//! - The node that has the place verifies the bytes: only what was there before is written there.
-//! - Memory is bounded: [`REPAIR_BATCHES_MAX`] batches of [`REPAIR_BATCH_BYTES`] (one stripe at
-//!   least), and for each one round of survivors ([`GATHER_BYTES`](crate::limits::GATHER_BYTES)).
+//! - The node that stores the place verifies the bytes with their checksum, so only the bytes that
+//!   were there before are written there.
+//! - Memory is bounded: [`REPAIR_BATCHES_MAX`] batches of [`REPAIR_BATCH_BYTES`] (at least one
+//!   stripe each), and for each one round of reads from survivors
+//!   ([`GATHER_BYTES`](crate::limits::GATHER_BYTES)).
 
 use std::{
     collections::BTreeSet,

@@ -1,16 +1,16 @@
-//! Scrubs a protected table: verifies all of it, and repairs what is corrupt.
+//! Scrubs a protected table: verifies all of its bytes, and repairs the corrupt ones.
 //!
 //! ```text
-//! maps       every node has the map; a node without it gets it from another one
-//! places     each node reads and verifies its own (`Request::Verify`); it reports only what is corrupt
-//! repair     corrupt places from the same ranges of others (`repair`), repaired at their node, which verifies them
-//! equations  if asked for: all cells are read here, and must XOR to nothing
+//! maps       every node must have the map of the table; a node without it gets it from another one
+//! places     each node reads and verifies its own places (pages and parity cells), and reports only the corrupt ones
+//! repair     corrupt places are reconstructed from other nodes (`repair`) and sent to their node, which verifies them
+//! equations  if requested: this process reads all cells and checks that those of each parity equation XOR to zero
 //! ```
 //!
 //! Invariants
-//! - A place that cannot be reconstructed is named, and nothing is put in its place.
-//! - An equation that does not hold is only reported. Pages identify themselves, so it is the
-//!   parity that belongs to other data, although the map says that it belongs here.
+//! - A place that cannot be reconstructed is reported, and nothing is written there.
+//! - A parity equation that does not hold is only reported. Pages carry their identity, so it must
+//!   be the parity cell that belongs to other data, although the map names it for this table.
 
 use std::{collections::BTreeSet, sync::Arc};
 

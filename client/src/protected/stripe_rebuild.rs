@@ -1,11 +1,12 @@
-//! Rebuilds the cells of a node that has lost its part, stripe by stripe through relays.
+//! Rebuilds the cells of a node that has lost its part of a table, stripe by stripe through relays.
 //!
-//! Every stripe of which something is corrupt there is relayed whole: survivors send each other
-//! what they have, and the node writes its cells. A stripe counts if its cells have the checksums
-//! that the set records. The remainder is repaired place by place (`repair`).
+//! Every stripe in which the node has a corrupt place (a page or a parity cell) is relayed as a
+//! whole: survivors send each other their cells, and the node writes its own. The stripe counts as
+//! rebuilt if its cells have the checksums that the stripe set records. All other places are
+//! repaired one by one (`repair`).
 //!
 //! Invariants
-//! - A place counts as rebuilt when all cells that it lies in are.
+//! - A place counts as rebuilt when all cells that it overlaps are rebuilt.
 
 use std::{collections::BTreeSet, sync::Arc};
 

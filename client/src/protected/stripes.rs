@@ -1,8 +1,9 @@
-//! A stripe set in which places can be looked up: where on which devices the bytes of a cell lie.
+//! Looks up places of a stripe set: where on which devices the bytes of a cell lie, and in which
+//! cells a page or parity cell of a node lies.
 //!
 //! Invariants
-//! - The map's description of a set was compared with the layout before anything is looked up: it
-//!   has as many stripes and parity cells as its streams need.
+//! - Before anything is looked up, the map's description of the set was compared with the layout:
+//!   it has as many stripes and parity cells as its streams need.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -1,16 +1,18 @@
-//! Reconstructs pages of a lost node that are wanted at the same time, with few, large reads.
+//! Reconstructs pages of a lost node that are wanted at the same time, with few, large reads of
+//! surviving nodes.
 //!
 //! ```text
-//! pages -> ranges of cells, by stripe -> intervals in which the same cells are wanted -> plans (`stripe`) -> rounds of reads (`gather`) -> XOR -> pages, verified
+//! pages -> ranges of cells, by stripe -> intervals in which the same cells are wanted (`intervals`)
+//!  -> plans (`plans`) -> rounds of reads (`gather`) -> XOR -> pages, which are verified
 //! ```
 //!
 //! Invariants
-//! - Anything this batch path cannot rebuild falls back to `reconstruct`, one page at a time, which
-//!   reports the error.
-//! - A survivor that is lost meanwhile is treated as lost: rounds that were not over are planned
-//!   and read anew; that ends, because each time one more node is lost.
-//! - [`GATHERS_MAX`] rounds at a time, so that one is read while another is XORed; of all fetches
-//!   [`RECONSTRUCTIONS_MAX`](crate::limits::RECONSTRUCTIONS_MAX).
+//! - A page that cannot be rebuilt here is left to `reconstruct`, which handles one page at a time
+//!   and reports the error.
+//! - A survivor that is lost meanwhile counts as lost: rounds that were not complete are planned
+//!   and read again. This ends, because each time one more node is lost.
+//! - At most [`GATHERS_MAX`] rounds of one call run at a time, so that one is read while another is
+//!   XORed; over all fetches at most [`RECONSTRUCTIONS_MAX`](crate::limits::RECONSTRUCTIONS_MAX).
 
 use std::{collections::BTreeSet, convert::Infallible, sync::Arc};
 

@@ -1,10 +1,10 @@
 //! Handles the answers of participants.
 //!
 //! Invariants
-//! - Nothing that a participant says is used before it has been parsed; a participant that breaks
-//!   the protocol is lost.
-//! - Every answer is recorded, whoever asked: epochs, timestamps and places hold for all. The
-//!   running transaction hears only the answers to its own requests.
+//! - No answer is used before it has been parsed; a participant that breaks the protocol is lost.
+//! - Every answer is recorded, also if it answers an earlier transaction, because its epochs,
+//!   timestamps and places are valid for all transactions. The running transaction gets only the
+//!   answers to its own requests.
 
 use std::time::Instant;
 

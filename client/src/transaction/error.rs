@@ -1,4 +1,4 @@
-//! Errors of transactions.
+//! Defines the errors of transactions.
 //!
 //! Invariants
 //! - Each error says whether something was written: nothing was, unless it is
@@ -27,7 +27,7 @@ pub enum TransactionError {
         reason: String,
     },
     /// A participant has its maximum of connections. Nothing was written, and nothing ever will be.
-    #[error("nothing was done, because {participant} takes no further connection: {reason}")]
+    #[error("nothing was done, because {participant} accepts no further connection: {reason}")]
     NodeFull {
         /// The participant, which keeps some of the keys.
         participant: ParticipantId,
@@ -64,8 +64,8 @@ pub enum TransactionError {
     /// Others wrote the same keys with newer timestamps during every attempt. Nothing was written,
     /// and nothing ever will be.
     #[error(
-        "nothing was written: during each of {attempts} attempts others wrote the same keys, and the newest timestamp {newest} is not older \
-         than that of the last attempt, {timestamp}; write again, or give more time"
+        "nothing was written: during each of {attempts} attempts other transactions wrote the same keys, and their newest timestamp {newest} is \
+         not older than that of the last attempt, {timestamp}; write again, or set a longer timeout"
     )]
     Contended {
         /// The last attempt.
@@ -100,8 +100,8 @@ pub enum TransactionError {
     /// Participants were lost before they had voted. The transaction is atomic all the same, and
     /// they know its outcome.
     #[error(
-        "it is not known whether the transaction {timestamp} is committed: {} did not answer in time; it will be visible wholly or not at all, \
-         read to find out",
+        "it is not known whether the transaction {timestamp} is committed: {} did not answer in time; it will be visible wholly or not at all: \
+         read its keys to find out",
         listed(participants)
     )]
     Unknown {
@@ -117,7 +117,10 @@ pub enum TransactionError {
         why: Interruption,
     },
     /// There was no time left. Nothing was read, or written.
-    #[error("nothing was done within {waited:?}: ask {} again, or give more time", listed(participants))]
+    #[error(
+        "nothing was done, because {} did not answer within {waited:?}: try again, or set a longer timeout",
+        listed(participants)
+    )]
     TimedOut {
         /// How long the session waited.
         waited: Duration,
@@ -129,7 +132,7 @@ pub enum TransactionError {
     Keys(#[from] KeyCount),
     /// More than the session's memory has room for. Nothing was done.
     #[error(
-        "{bytes} bytes in one message for {participant}, expected at most {bytes_max}: divide the transaction, or give the session more memory"
+        "a message to {participant} has {bytes} bytes, expected at most {bytes_max}: divide the transaction, or give the session more memory"
     )]
     TooLarge {
         /// The participant.
@@ -149,13 +152,13 @@ pub enum TransactionError {
     },
     /// No node that was asked is configured to keep keys, so no keys or rows can have been written
     /// there.
-    #[error("{participant} keeps no keys: give its node memory for them in its configuration")]
+    #[error("{participant} keeps no keys: give its node memory for `transactions` in its configuration")]
     KeepsNoKeys {
         /// The node.
         participant: ParticipantId,
     },
     /// The participant does not accept this transaction now, or has no room for another reader.
-    #[error("{participant} takes no transactions: {reason}")]
+    #[error("{participant} accepts no transaction of this session: {reason}")]
     NoParticipant {
         /// The node.
         participant: ParticipantId,

@@ -1,4 +1,4 @@
-//! Replies and ended reads that a session passes on to a follower.
+//! Defines the events that a session passes on to a follower: replies, and the ends of reads.
 
 use rackscan_ramp::message::Reply;
 

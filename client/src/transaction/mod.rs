@@ -1,27 +1,28 @@
-//! Sessions: atomic reads and writes of keys that lie on several nodes.
+//! Defines sessions, which read and write keys on several nodes atomically.
 //!
 //! ```text
 //!   read, write
-//!      |  leases at all participants of the transaction     once; renewed when a participant was restarted
+//!      |  leases at all participants of the transaction      obtained once; again when a participant was restarted
 //!      v
-//!   the algorithm's coordinator (rackscan-ramp)  <------- replies, losses, returns
-//!      |  messages: one payload for each participant         in front of them: leases moved on, settled transactions
-//!      |  GET: read from slots whose places are known       copied, then verified, then: is the node still there?
+//!   the algorithm's coordinator (rackscan-ramp)  <------- replies; participants that are lost or connected again
+//!      |  messages: one payload for each participant         before them in the payload: new epochs of leases, settled transactions
+//!      |  GET: read from slots whose places are known        copied, then verified; then the node is checked to be alive
 //!      v
 //!   lines to all nodes
 //! ```
 //!
-//! A participant is a node in its part as keeper of keys; names in the code still say
-//! `participant`, as [`rackscan_ramp::message::ParticipantId`] does. A session has no thread of its
-//! own: a transaction costs its messages and the time of its coordinator.
+//! A participant is a node in its part as keeper of keys. A *lease* makes it keep the versions that
+//! this session may still read. A *slot* is registered memory with the newest committed version of
+//! a key. A session has no thread of its own: a transaction costs its messages and the time of its
+//! coordinator.
 //!
 //! Invariants
-//! - A session runs one transaction at a time. Messages of an earlier transaction that are still
-//!   under way change nothing in a later one.
-//! - A session reads what it wrote: on each connection messages keep their order, and a participant
-//!   that is back first learns of transactions that are committed and not known everywhere, before
-//!   anything is asked there.
-//! - Bytes that were copied out of a node's memory count only if the node was there after the copy.
+//! - A session runs one transaction at a time. Messages of an earlier transaction that arrive late
+//!   change nothing in a later one.
+//! - A session reads what it wrote. On each connection messages keep their order, and a participant
+//!   that is connected again first gets the transactions that are committed but not yet known
+//!   everywhere, before any request.
+//! - Bytes that were copied out of a node's memory count only if the node was alive after the copy.
 
 mod answers;
 mod error;

@@ -1,4 +1,5 @@
-//! Options of a session: how keys are read and written, and how transactions are kept apart.
+//! Defines the options of a session: how it reads and writes keys, and how transactions are
+//! isolated.
 
 use std::{fmt, str::FromStr, time::Duration};
 

@@ -1,15 +1,16 @@
-//! A session's state for one participant, and the requests under way there.
+//! Keeps a session's state of one participant, and the requests outstanding there.
 //!
 //! ```text
 //! memory of the connection:   | answers | requests | slots that are being read |
 //! ```
 //!
 //! Invariants
-//! - All of this belongs to one connection, except the settled transactions: those hold for every
-//!   life of the participant.
-//! - A part of the memory has one user at a time: a request whose reply has not come, or reads that
-//!   have not ended. So an abandoned request never writes into memory of a later one.
-//! - A lease is moved on only to epochs that were told before the present transaction began.
+//! - This state belongs to one connection, except the settled transactions: those are valid for
+//!   every start of the participant.
+//! - A part of the memory has one user at a time: a request without its reply, or reads that have
+//!   not ended. So an abandoned request never writes into the memory of a later one.
+//! - A lease is advanced only to epochs that the participant reported before the present
+//!   transaction began.
 
 use std::{collections::VecDeque, ops::Range, time::Instant};
 

@@ -1,12 +1,13 @@
-//! Known places of keys: where a participant last said that a key lies.
+//! Remembers the places of keys: the slots in which participants last reported them, so that the
+//! keys can be read one-sidedly.
 //!
-//! The table has two generations. An entry that is learned or found goes into the young one. When
-//! that holds half of what may be kept, the old one is dropped and the young one becomes the old
-//! one. So entries in use stay, in a bounded table, without a list of uses.
+//! The table has two generations. New and used entries go into the young one. When it contains half
+//! of the maximum, the old generation is dropped and the young one becomes the old one. So used
+//! entries stay in a bounded table, without a list of uses.
 //!
 //! Invariants
-//! - Places are hints: bytes read there are verified, and places of another life of the participant
-//!   are never used.
+//! - Places are hints: bytes that are read there are verified, and places from another start of the
+//!   participant are never used.
 
 use std::collections::HashMap;
 

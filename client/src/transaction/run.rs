@@ -1,10 +1,9 @@
 //! Drives one transaction to its end.
 //!
 //! Invariants
-//! - Every transaction ends: with its coordinator's outcome, which comes at the deadline at the
-//!   latest.
-//! - A participant that was unavailable before it was sent its part never has a part in the
-//!   transaction: for the coordinator it refuses.
+//! - Every transaction ends with its coordinator's outcome, at the latest at the deadline.
+//! - A participant that became unavailable before its part was sent never has a part in the
+//!   transaction: the coordinator treats it as a refusal.
 
 use std::time::Instant;
 
@@ -298,7 +297,7 @@ impl Session {
         match (why, run.unavailable) {
             (Interruption::Lost { participant }, unavailable) => {
                 let reason = unavailable.filter(|(of, _)| *of == participant).map(|(_, reason)| reason);
-                let reason = reason.unwrap_or_else(|| "it was lost meanwhile".to_owned());
+                let reason = reason.unwrap_or_else(|| "its connection was lost meanwhile".to_owned());
                 self.participant_unavailable(participant, reason)
             }
             (Interruption::GivenUp, _) => {

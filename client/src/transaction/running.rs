@@ -1,4 +1,4 @@
-//! The state of the transaction that a session is running.
+//! Defines the state of the transaction that a session is running.
 
 use rackscan_ramp::{
     algorithm::{Coordinator, Outcome},

@@ -1,16 +1,17 @@
-//! Scans: read all keys with a prefix.
+//! Scans keys: reads all keys with a prefix, atomically.
 //!
 //! ```text
-//! list the keys at all participants -> read them, atomically -> list them again: the same? done : read again, with the new ones
+//! list the keys at all participants -> read them, atomically -> list them again: if the list is the same, done
+//!           ^--------------------------- otherwise read again, with the new keys --------------/
 //! ```
 //!
-//! Reading alone would be atomic for the listed keys, but might miss a key that a transaction which
-//! the read has seen inserted beside them. Whatever the read has seen was prepared at all of its
-//! participants before, so the second listing has it.
+//! Reading alone would be atomic for the listed keys, but could miss a key that a transaction
+//! inserted whose other writes the read has returned. Such a transaction was prepared at all of its
+//! participants before the read, so the second listing contains its keys.
 //!
 //! Invariants
-//! - A scan returns one read-atomic picture of its range; a range that changes all the time ends
-//!   with an error, not with a wrong picture.
+//! - A scan returns a read-atomic state of its range. If the range changes during every attempt,
+//!   the scan ends with an error, not with a wrong state.
 
 use std::{collections::BTreeMap, time::Instant};
 

@@ -1,11 +1,11 @@
-//! Sends messages to participants. This is the only place where messages leave a session.
+//! Sends messages to participants. All messages of a session are sent here.
 //!
 //! Invariants
-//! - A payload carries at most one message that is answered, and in front of it messages that are
-//!   not.
-//! - Requests to one participant leave in order. A request that needs a part of the memory which is
-//!   in use waits, and so do those behind it.
-//! - A payload that is too long for a message lies in our memory until the reply has come.
+//! - A payload contains at most one message that is answered, after messages that are not answered.
+//! - Requests to one participant are sent in order. A request that needs a part of the memory that
+//!   is in use waits, and so do all requests after it.
+//! - A payload that is too long for a message stays in this process's memory until the reply has
+//!   come, and the participant reads it from there.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The session: its state, how it is opened and closed, and how it reads keys.
+//! Defines the session: its state, how it is opened and closed, and how it reads keys.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -1,19 +1,20 @@
-//! Reads keys out of slots, without requests to their participants.
+//! Reads keys out of slots one-sidedly, without requests to their participants. A *slot* is memory
+//! of a participant with the newest committed version of a key.
 //!
 //! ```text
-//! mapped here (shm)   copy the slot, verify the copy, next key ... and last, for all participants together: are they there?  (one system call)
-//! elsewhere           post all reads, verify the bytes                                    a read that succeeded shows that its node was there
+//! slots mapped here (shm)   copy the slot, verify the copy, next key ... at the end one system call checks that all participants are alive
+//! other wires               post all reads, verify the bytes             a read that succeeded shows that its node was alive
 //! ```
 //!
-//! A key whose slot must not be used is requested, and the coordinator is answered as if all had
-//! been.
+//! A key whose slot must not be used is requested from the participant. The coordinator gets the
+//! same answer as if all keys had been requested.
 //!
 //! Invariants
-//! - A slot counts when a private copy of it has passed every check of
+//! - A slot is used only if a private copy of it has passed every check of
 //!   `rackscan_ramp::slot::decode`.
 //! - Over shared memory the memory of a dead node stays mapped, and its slots stay valid for ever.
-//!   Only the kernel knows that the node has ended: a copy counts if the kernel says *after* the
-//!   copy that the node's connection is open.
+//!   Only the kernel knows that the node has ended, so a copy is used only if the kernel reports
+//!   *after* the copy that the node's connection is open.
 
 use rackscan_ramp::{
     algorithm::Event as CoordinatorEvent,

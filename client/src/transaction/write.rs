@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! timestamp -> PREPARE at all participants -> committed
-//!     ^                   \-- refused: a key has a newer version --> hear its timestamp, step over it
-//!     \------------------------------------------------------------/            (the attempt is aborted everywhere)
+//!     ^                   \-- refused: a key has a newer version -> the attempt is aborted everywhere
+//!     \-------- a timestamp above that version's <-------------------------/
 //! ```
 //!
 //! Invariants
 //! - An acknowledged version is newer than every version that it supersedes: participants refuse
-//!   anything else, and the next attempt is above every timestamp that this one met. How far that
-//!   is ahead of this host's clock does not count.
+//!   anything else, and the next attempt has a timestamp above every timestamp that this one met,
+//!   however far that is ahead of this host's clock.
 //! - Attempts are bounded in number and by the session's time. An attempt whose outcome is unknown
 //!   is the last one.
 //! - The condition of an item is the same in all attempts.

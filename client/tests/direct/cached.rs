@@ -1,5 +1,5 @@
-//! Are parts of a device that a node keeps in memory read there, by the node and without it, and
-//! never when they have changed?
+//! Tests that parts of a device that a node has in its cache are read there, by the node and
+//! one-sidedly, and never after they have changed.
 
 use rackscan_client::DirectLine;
 use rackscan_device::Wait;

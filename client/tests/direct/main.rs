@@ -1,5 +1,5 @@
-//! Does a direct line bring what lies on a real node's device, and say what is wrong when it
-//! cannot?
+//! Tests that a direct line (a connection that one thread drives) returns the bytes on a real
+//! node's device, and says what is wrong when it cannot.
 
 mod cached;
 mod support;

@@ -1,4 +1,4 @@
-//! Which node does a direct line meet in the tests? A real one with one device and a scratch area,
+//! Starts the node for the tests of direct lines: a real one with one device and a scratch area,
 //! over two wires.
 
 use std::{

@@ -1,4 +1,4 @@
-//! Losses of nodes, before and after somebody has connected.
+//! Tests protected tables that lose nodes, before and after a client has connected.
 
 use rackscan_client::{ClientError, LoadSession};
 use rackscan_format::schema::{Protection, TableDefinition};

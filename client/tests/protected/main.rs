@@ -1,5 +1,5 @@
-//! Does a protected table survive the loss of as many of its nodes as its parity bears, and is
-//! nothing invented beyond?
+//! Tests that a protected table survives the loss of as many of its nodes as its parity allows, and
+//! that no data is invented when more are lost.
 
 mod losses;
 mod new_versions;

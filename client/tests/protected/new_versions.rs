@@ -1,4 +1,4 @@
-//! Tables that take the place of protected ones.
+//! Tests new table versions that replace protected ones.
 
 use rackscan_client::{ClusterTable, LoadSession};
 use rackscan_format::{

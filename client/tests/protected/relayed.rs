@@ -1,5 +1,5 @@
-//! Do nodes make the parity of loads, and what one of them has lost, among themselves? And does a
-//! load go on, or a rebuild, when they cannot?
+//! Tests that nodes compute the parity of loads, and rebuild the lost cells of a node, by relaying
+//! cells to each other; and that a load or a rebuild continues when they cannot.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},

@@ -1,5 +1,5 @@
-//! Pages and cells that are corrupt, parts and maps that are lost: found, read past, and repaired
-//! with nothing but the bytes that were there.
+//! Tests that corrupt pages and cells, and lost parts and maps, are found, reconstructed for reads,
+//! and repaired with exactly the bytes that were there.
 
 use std::{
     collections::BTreeSet,

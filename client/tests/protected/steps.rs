@@ -1,4 +1,4 @@
-//! Loads that end in their middle, and maps that are damaged.
+//! Tests loads that stop before their end, and maps that are damaged.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Which cluster do the tests of protected tables use? Real nodes of this process, each with a
+//! Starts the clusters for the tests of protected tables: real nodes of this process, each with a
 //! device and a folder that outlive it.
 
 use std::{

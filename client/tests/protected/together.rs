@@ -1,7 +1,7 @@
-//! Do many pages of lost nodes come back right, with few requests?
+//! Tests that many pages of lost nodes are reconstructed correctly with few requests.
 //!
-//! Method: tables of random numbers in pages of 128 KiB, of which a segment needs several rounds of
-//! survivors' bytes.
+//! Method: tables of random numbers in pages of 128 KiB, so that a segment needs several rounds of
+//! reads from surviving nodes.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Nodes that take connections and do not answer, or far later than others: behind a proxy that
-//! holds back what it should pass on.
+//! Tests clusters with nodes that accept connections and do not answer, or answer far later than
+//! others: such a node is behind a proxy that delays its messages.
 
 use std::{
     io::{Read, Write},

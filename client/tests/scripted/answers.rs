@@ -1,4 +1,5 @@
-//! Does a client stay truthful and quick when its nodes refuse, lie, fall silent or die?
+//! Tests that a client reports the truth in time when its nodes refuse, send wrong answers, fall
+//! silent or die.
 
 use std::{
     sync::Arc,

@@ -1,7 +1,7 @@
-//! How does a node answer that follows a script instead of keeping pages?
+//! Runs a node that follows a script instead of keeping pages.
 //!
-//! It speaks through the fabric like a real one, so a test can make it refuse, lie, fall silent or
-//! die at any request.
+//! It uses the fabric like a real one, so a test can make it refuse, send wrong answers, fall
+//! silent or die at any request.
 
 use std::{
     sync::{

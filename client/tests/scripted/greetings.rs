@@ -1,4 +1,5 @@
-//! Is a node connected to again that answers who it is, and is gone?
+//! Tests that a client connects again to a node that reports its status and then ends the
+//! connection.
 
 use std::{
     sync::mpsc::channel,

@@ -1,4 +1,4 @@
-//! Is a load published wholly or not at all, whatever its nodes do?
+//! Tests that a load is published completely or not at all, whatever its nodes do.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Does a client keep its promises when its nodes follow a script? Goal: refusals, lies, silence
-//! and deaths that a real node shows rarely. Method: nodes that speak through the fabric and act by
-//! a closure.
+//! Tests a client whose nodes follow a script. Goal: refusals, wrong answers, silence and deaths
+//! that a real node shows rarely. Method: nodes that use the fabric like real ones and act by a
+//! closure.
 
 mod answers;
 mod fake_node;

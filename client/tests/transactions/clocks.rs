@@ -1,7 +1,7 @@
-//! Is what was acknowledged there, whatever the clocks of clients and nodes say? Goal: a write is
-//! acknowledged only if it is newer than what it supersedes. Method: clocks of sessions and nodes
-//! that are wrong by up to ten years, or jump, in every combination; what is acknowledged is looked
-//! for at once.
+//! Tests that acknowledged writes are visible, whatever the clocks of clients and nodes say. Goal:
+//! a write is acknowledged only if it is newer than what it supersedes. Method: clocks of sessions
+//! and nodes are wrong by up to ten years, or jump, in every combination; every acknowledged write
+//! is read at once.
 
 use std::sync::{
     Arc,

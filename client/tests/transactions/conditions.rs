@@ -1,5 +1,5 @@
-//! Is an update lost when several sessions change what they have read? Method: counters that
-//! sessions add to, and what is acknowledged is counted.
+//! Tests that no update is lost when several sessions change values that they have read. Method:
+//! sessions add to counters, which must agree with the number of acknowledged additions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! What does following participants cost, and how does it fail? What it tells is tested where
-//! replicas are (`storage-node/tests`).
+//! Tests what following participants costs, and how it fails. `storage-node/tests` tests which
+//! records a follower passes on, because there are log replicas there.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! Is the memory of a process believed that was killed? Over shared memory it stays mapped, with
+//! Tests that memory of a killed process is not used. Over shared memory it stays mapped, with
 //! slots that look valid for ever. Method: a node in a process of its own, which is this test
 //! again, and SIGKILL.
 

@@ -1,4 +1,4 @@
-//! Does one thread hear from all of its nodes, and of their ends?
+//! Tests that one thread gets the replies of all of its nodes, and is told when one is lost.
 
 use std::time::{Duration, Instant};
 

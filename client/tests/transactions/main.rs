@@ -1,6 +1,6 @@
-//! Are transactions whole, whatever the wire, the algorithm and the outcome of nodes? Goal: what
-//! sessions promise, over real connections. Method: participants in threads of the test that can be
-//! silent, end and begin again; and the checker of histories.
+//! Tests that transactions are atomic over every wire, with every algorithm, and when nodes fail.
+//! Goal: the promises of sessions, over real connections. Method: participants in threads of the
+//! test that can be silent, end and begin again; and the checker of histories.
 
 mod clocks;
 mod conditions;

@@ -1,6 +1,6 @@
-//! Which node do sessions meet in the tests? A participant of transactions in a thread, whose log
-//! is a vector that is durable at once. It speaks through the fabric like a real node, and can be
-//! silent, end, and begin again with what its log says.
+//! Runs the node for the tests of sessions: a participant of transactions in a thread, whose log is
+//! a vector that is durable at once. It uses the fabric like a real node, and can be silent, end,
+//! and begin again with the records of its log.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,4 @@
-//! Do sessions and storage nodes understand each other? Real nodes, with devices and logs, in this
-//! process.
+//! Tests that sessions work with real storage nodes, which have devices and logs, in this process.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

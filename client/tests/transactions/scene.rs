@@ -1,4 +1,4 @@
-//! Several nodes of one cluster, over one wire, that are stopped and started again.
+//! Starts several nodes of one cluster, over one wire, and stops and restarts them.
 
 use std::sync::Arc;
 

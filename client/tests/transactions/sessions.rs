@@ -1,4 +1,4 @@
-//! Is what one session writes what another reads?
+//! Tests that a session reads what another session has written.
 
 use std::{
     sync::atomic::Ordering,

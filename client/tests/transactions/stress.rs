@@ -1,5 +1,5 @@
-//! Does anybody ever see a part of a transaction while several write? The checker of histories says
-//! what was seen.
+//! Tests that nobody reads a part of a transaction while several sessions write. The checker of
+//! histories examines what was read.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
-//! What an inbox hands to its owner: senders, rings and arrivals.
+//! Defines what an inbox hands to its owner: senders, rings and arrivals (messages, immediates, and
+//! senders that leave).
 
 use std::fmt;
 

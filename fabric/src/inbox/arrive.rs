@@ -1,12 +1,13 @@
-//! Turns an entry of the status ring into an arrival.
+//! Turns an entry of the status ring into an arrival. The status ring records, in one order over
+//! all senders, what has arrived in an inbox.
 //!
 //! Invariants
 //! - Each word of an entry or a packet is read once, and checked before it is used.
 //! - A message is handed out exactly once: whole, or packet by packet in order, as its sender
-//!   asked.
-//! - A message that was cut is assembled in one buffer, which is then swapped with the caller's.
-//!   Each sender has at most one such buffer, of at most [`super::InboxConfig::message_bytes_max`]
-//!   bytes.
+//!   requested.
+//! - A message that was cut into packets is assembled in one buffer, which is then swapped with the
+//!   caller's. Each sender has at most one such buffer, of at most
+//!   [`super::InboxConfig::message_bytes_max`] bytes.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -51,7 +52,10 @@ impl Inbox {
             Some(Control { kind: Kind::Void, .. }) => None,
             Some(control) => self.read_entry(position, control, known, bytes),
             None => {
-                self.report_violation(sender, format!("an entry whose control word is {word:#018x}"));
+                self.report_violation(
+                    sender,
+                    format!("it wrote an entry with the invalid control word {word:#018x}"),
+                );
                 None
             }
         };
@@ -115,7 +119,7 @@ impl Inbox {
         let Some(message) = seat.handover.lock().ready.take() else {
             self.report_violation(
                 control.sender,
-                "an entry of a message that was not handed over".to_owned(),
+                "it reported a message that was not handed over".to_owned(),
             );
             return None;
         };
@@ -129,7 +133,7 @@ impl Inbox {
     fn count_whole_message(&mut self, control: Control, length: usize) -> Option<Arrival> {
         let state = self.senders.get_mut(usize::from(control.sender))?;
         if state.incomplete.is_some() {
-            let reason = "a message in the middle of another".to_owned();
+            let reason = "it began a message in the middle of another".to_owned();
             self.report_violation(control.sender, reason);
             return None;
         }
@@ -205,7 +209,7 @@ impl Inbox {
         };
         if length == 0 || !fits || !continues {
             let reason = format!(
-                "bytes {offset} + {length} of a message of {message_bytes}, out of order or longer than {bytes_max}"
+                "it sent {length} bytes at offset {offset} of a message of {message_bytes}, out of order or longer than {bytes_max}"
             );
             self.report_violation(control.sender, reason);
             return None;

@@ -1,14 +1,14 @@
-//! Decides which senders get a private ring, from measured traffic.
+//! Decides from measured traffic which senders get a private ring.
 //!
-//! The paper leaves open how the table is set (section 6). Here each call of [`Assignment::decide`]
-//! adds the messages since the previous call to a weight per sender. The weight is halved at each
-//! call, so it reflects the recent past. The heaviest senders should have the private rings, but a
-//! move that the next call would undo is worse than none.
+//! The paper leaves open how rings are assigned (section 6). Here each call of
+//! [`Assignment::decide`] adds the messages since the previous call to a weight for each sender.
+//! The weight is halved at each call, so it reflects the recent past. The heaviest senders should
+//! have the private rings, but a move that the next call would undo is worse than none.
 //!
 //! Invariants
 //! - Decisions depend only on the traffic that the calls were given: no clock, no randomness.
-//! - A sender that shares takes over a private ring only if it is `displace_factor` times as heavy
-//!   as the ring's holder.
+//! - A sender of a shared ring takes over a private ring only if it is `displace_factor` times as
+//!   heavy as the sender that has the ring.
 //! - Moves are returned in an order in which each finds a free ring.
 
 use std::collections::HashMap;

@@ -1,19 +1,20 @@
 //! Divides a ring among many senders, each of which may be killed between any two instructions.
 //!
-//! A ring has one claim word per slot. To claim the next `n` slots, a sender replaces the word of
-//! the first of them by a claim that holds the sender, `n` and the lap. That compare-and-swap is
-//! the only step that takes slots. The end of the claimed slots is not stored anywhere: it is where
-//! a walk from claim to claim meets a word of an earlier lap. Each sender begins its walk where its
-//! previous one ended, so a sender that is alone takes one step.
+//! A ring has one claim word for each slot. To claim the next `n` slots, a sender replaces the word
+//! of the first of them by a claim that contains the sender, `n` and the lap (how often positions
+//! have passed the ring's end). That compare-and-swap is the only step that allocates slots. The
+//! end of the claimed slots is not stored anywhere: it is where a walk from claim to claim meets a
+//! word of an earlier lap. Each sender begins its walk where its previous one ended, so a sender
+//! that is alone takes one step.
 //!
 //! Invariants
 //! - A position is claimed at most once: its word was of an earlier lap when it was replaced, and
 //!   laps only grow.
 //! - Claims follow each other without gaps, so each can be found by walking from any earlier one.
 //!   Each claim names its sender.
-//! - Nothing is claimed beyond `head + capacity`. Only the receiver gives slots back, by moving the
+//! - Nothing is claimed beyond `head + capacity`. Only the receiver frees slots, by moving the
 //!   head.
-//! - A walk ends after a bounded number of steps, whatever the words say.
+//! - A walk ends after a bounded number of steps, whatever the words contain.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! The size of an inbox and the reasons for which one cannot be made.
+//! Defines the configuration of an inbox, and the reasons for which an inbox cannot be created.
 
 use crate::{error::RegionError, limits::MESSAGE_BYTES_MAX};
 
@@ -51,7 +51,7 @@ impl Default for InboxConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum InboxError {
     /// The sizes contradict each other or a limit.
-    #[error("an inbox cannot be made with {problem}")]
+    #[error("cannot create an inbox with {problem}")]
     Config {
         /// What was asked for.
         config: InboxConfig,
@@ -59,7 +59,7 @@ pub enum InboxError {
         problem: String,
     },
     /// Its memory could not be allocated.
-    #[error("could not make the memory of an inbox: {0}")]
+    #[error("could not allocate the memory of an inbox: {0}")]
     Memory(#[from] RegionError),
     /// The kernel refused another call.
     #[error("could not {action} for an inbox: {source}")]

@@ -1,7 +1,7 @@
-//! Makes the shared receive queue of an adapter when its first caller needs it.
+//! Creates the shared receive queue of an RDMA adapter for an inbox when the first caller needs it.
 //!
 //! Invariants
-//! - An inbox has at most one shared receive queue per adapter.
+//! - An inbox has at most one shared receive queue for each adapter.
 
 use std::{
     any::Any,

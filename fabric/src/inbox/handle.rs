@@ -1,8 +1,9 @@
-//! What a listener uses of an inbox: the handle through which callers join it.
+//! Defines the handle of an inbox, through which a listener lets callers join the inbox as senders.
 //!
 //! Invariants
-//! - A [`SenderId`] is never given twice: an index is given again only with the next generation.
-//! - Callers go to the inbox with the fewest members, and in turn among those with equally many.
+//! - A [`SenderId`] is never assigned twice: an index is assigned again only with the next
+//!   generation.
+//! - Callers join the inbox with the fewest members; inboxes with equally many take turns.
 
 use std::{
     fmt,
@@ -21,13 +22,13 @@ use crate::doorbell::Doorbell;
 /// Why a caller could not join an inbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JoinError {
-    #[error("the inbox has {senders_max} senders, which is its limit")]
+    #[error("the inbox has {senders_max} senders, which is its maximum")]
     Full { senders_max: usize },
     #[error("the inbox's memory is damaged; it is usable again when all of its senders have left")]
     Damaged,
     #[error("the inbox was dropped")]
     Closed,
-    #[error("it has no shared receive queue: {reason}")]
+    #[error("the inbox has no shared receive queue for the RDMA device: {reason}")]
     NoQueue { reason: String },
 }
 

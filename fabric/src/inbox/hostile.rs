@@ -1,7 +1,7 @@
-//! Goal: a sender that dies at any instruction wedges nobody, one that breaks the rules ends its
-//! own connection, and no content of the memory makes the receiver panic, hang or forget that it
-//! can be used again. Method: the test takes each step of the senders itself, and writes into their
-//! memory.
+//! Tests that a sender that dies at any instruction blocks nobody, that a sender that breaks the
+//! rules ends only its own connection, and that no content of the memory makes the receiver panic,
+//! hang or stay unusable. Method: the test takes each step of the senders itself, and writes into
+//! their memory.
 
 use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},

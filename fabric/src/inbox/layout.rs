@@ -1,18 +1,20 @@
-//! The layout of an inbox's memory, and the encoding of its words.
+//! Defines the layout of an inbox's memory, and the encoding of its words.
 //!
 //! ```text
-//! page 0            shape | sleeping | stalled | status head | status hint | damaged   (each in a line of its own)
-//! table             one line per sender: its ring, and words that the two sides of its connection exchange
-//! rings' positions  per ring: head | hint
-//! status claims     one word per entry of the status ring
-//! status entries    one line per entry: a control word and seven words
-//! ring claims       per ring: one word per granule
-//! data              per ring: its granules
+//! page 0            shape | sleeping | stalled | status head | status hint | damaged   (each in a cache line of its own)
+//! table             one cache line for each sender: its ring, and words that the two sides of its connection exchange
+//! rings' positions  for each ring: head | hint
+//! status claims     one word for each entry of the status ring
+//! status entries    one cache line for each entry: a control word and seven words
+//! ring claims       for each ring: one word for each granule
+//! data              for each ring: its granules
 //! ```
 //!
+//! A *granule* is the unit in which a ring's bytes are allocated.
+//!
 //! Invariants
-//! - Positions count granules (or entries) since the inbox was made. They begin with lap 1, so that
-//!   zeroed memory holds no claim and no entry.
+//! - Positions count granules (or entries) since the inbox was created. They begin with lap 1, so
+//!   that zeroed memory contains no claim and no entry.
 //! - Both sides compute offsets from the same shape. A sender reads the shape from the memory and
 //!   checks it first.
 

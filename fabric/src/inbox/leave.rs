@@ -1,9 +1,10 @@
-//! Removes senders that leave, and gives back what they had claimed.
+//! Removes senders that leave, and frees the space that they had claimed.
 //!
 //! Invariants
 //! - The departure of a sender is reported exactly once, after everything that it published;
 //!   nothing from it is reported afterwards.
-//! - What it claimed and never published is given back only when it can no longer touch the memory.
+//! - Space that it claimed and never published is freed only when it can no longer write the
+//!   memory.
 //! - The memory is cleared when, and only when, there is no sender.
 
 use std::{

@@ -1,8 +1,8 @@
-//! Moves senders between rings, and reports the inbox's statistics.
+//! Moves senders between the rings of an inbox, and reports its statistics.
 //!
 //! Invariants
 //! - A move takes effect with the sender's next message. A message that has begun ends in the ring
-//!   where it began, and the status ring keeps the two in order (section 3.1).
+//!   where it began, and the status ring keeps the two in order (section 3.1 of the paper).
 
 use std::sync::atomic::Ordering;
 
@@ -20,20 +20,22 @@ use crate::limits::INBOX_GRANULE_BYTES;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssignError {
     /// It is not (or no longer) a sender of this inbox.
-    #[error("there is no sender {0}")]
+    #[error("sender {0} does not belong to this inbox, or has left it")]
     NoSuchSender(SenderId),
     /// All private rings are assigned.
-    #[error("all {private_rings} private rings are assigned; make one of their senders share first")]
+    #[error(
+        "all {private_rings} private rings are assigned; move one of their senders to a shared ring first"
+    )]
     NoneFree {
         /// How many there are.
         private_rings: u16,
     },
     /// The inbox has no shared ring.
-    #[error("the inbox has no shared ring")]
+    #[error("the inbox has no shared ring to which the sender could be moved")]
     NoneShared,
     /// The sender's packets come through an adapter (`verbs`), which chooses the slot of each
     /// packet. All senders of an adapter share one queue, and the table shows one ring for them.
-    #[error("sender {0} shares the receive queue of an adapter, which gives nobody a ring of its own")]
+    #[error("sender {0} shares the receive queue of an RDMA device, and cannot get a ring of its own there")]
     SharesAdapter(SenderId),
 }
 

@@ -1,4 +1,5 @@
-//! Receives messages of many senders on one thread, in memory that does not grow with their number.
+//! Implements inboxes. An *inbox* receives messages of many senders on one thread, in memory that
+//! does not grow with their number.
 //!
 //! This is the receive mechanism of Kitamura et al., "Implementation and evaluation of packet
 //! receiving mechanism supporting for message passing model on DIMMnet-2" (IPUSH), in software.
@@ -12,8 +13,8 @@
 //! - The **status ring** records all arrivals in one order over all senders, per message or per
 //!   packet as the sender asks. So the receiver polls one place, and messages of one sender stay in
 //!   order across a move.
-//! - A message longer than a packet is cut. Packets of several senders interleave in a shared ring;
-//!   the entries of the status ring say which message each belongs to.
+//! - A message longer than a packet is cut into packets. Packets of several senders interleave in a
+//!   shared ring; the entries of the status ring say which message each belongs to.
 //! - A full ring **stalls** the sender or **refuses** the message, as the inbox is configured
 //!   ([`WhenFull`]). Nothing is ever overwritten.
 //!
@@ -22,8 +23,7 @@
 //!   responder thread) writes into the rings itself, at the same time as others, and may be killed
 //!   in the middle. So every ring is multi-producer ("private" is only an assignment), and space is
 //!   allocated by claims that name their owner.
-//! - The paper writes payload, then tail pointer, then status. Here the tail needs no store of its
-//!   own.
+//! - The paper writes payload, then tail pointer, then status. Here no separate tail is stored.
 //! - Messages of up to 56 bytes travel in the status entry, so that a small message moves one cache
 //!   line.
 //! - On `tcp` a message of more than half a ring that its sender wants reported whole is assembled
@@ -34,9 +34,9 @@
 //!
 //! The owner of an inbox takes arrivals by [`Inbox::next`] or [`Inbox::wait`]. It must still poll
 //! the connections that were accepted into the inbox: completions arrive there, and on `shm`
-//! polling notices the end of a peer, which then arrives here as [`ArrivalKind::Left`]. (Which of
-//! the two reports comes first is not promised.) Space that a sender could still be writing to
-//! stays claimed until its process has closed the connection, too.
+//! polling notices the end of a peer, which the inbox then reports as [`ArrivalKind::Left`].
+//! (Either report may come first.) Space that a sender could still be writing to stays claimed
+//! until its process has closed the connection, too.
 //!
 //! ```
 //! use std::time::{Duration, Instant};

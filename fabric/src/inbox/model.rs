@@ -1,9 +1,9 @@
-//! Goal: claims are disjoint, without gaps and within the ring however the senders' accesses
+//! Tests that claims are disjoint, without gaps and within the ring, however the senders' accesses
 //! interleave, and wherever one of them stops for ever. Method: each access of a sender to the
 //! memory is one step, and all orders of steps are explored.
 //!
-//! A sender runs the real code on words that replay what it has seen so far, perform one further
-//! access, and then stop it (by unwinding). A state is the memory and what each sender has seen, so
+//! A sender runs the real code on words that replay what it has read so far, perform one further
+//! access, and then stop it (by unwinding). A state is the memory and what each sender has read, so
 //! equal states are explored once.
 
 use std::{

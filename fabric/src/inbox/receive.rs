@@ -1,10 +1,12 @@
-//! The calls of an inbox's owner: takes arrivals, and sleeps until there are some.
+//! Implements the calls of an inbox's owner: takes arrivals, and sleeps until there are some.
 //!
 //! Invariants
-//! - Arrivals are handed out in the order of the status ring, so those of one sender in its order.
-//! - `next` never waits, allocates only to assemble a cut message, and does bounded work per call.
-//! - No wake-up is lost. The owner announces that it sleeps, then looks once more; a sender
-//!   publishes, then looks at the announcement. Each has a fence between its two steps.
+//! - Arrivals are handed out in the order of the status ring, so the arrivals of one sender are in
+//!   the order in which it sent them.
+//! - `next` never waits, allocates only to assemble a message that was cut, and does bounded work
+//!   for each call.
+//! - No wake-up is lost. The owner announces that it sleeps, then checks once more for arrivals; a
+//!   sender publishes, then checks the announcement. Each has a fence between its two steps.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},

@@ -1,9 +1,12 @@
-//! The table of an inbox's senders, and what connections share with the inbox.
+//! Keeps the table of an inbox's senders, and the state that each of their connections shares with
+//! the inbox.
 //!
 //! Invariants
-//! - A [`SenderId`] is never given twice: an index is given again only with the next generation.
-//! - An index becomes free only when its last holder can no longer touch the memory: its connection
-//!   said goodbye, its process is gone, or it was a thread of this process that has ended.
+//! - A [`SenderId`] is never assigned twice: an index is assigned again only with the next
+//!   generation.
+//! - An index becomes free only when its last sender can no longer access the memory: its
+//!   connection said goodbye, its process has ended, or it was a thread of this process that has
+//!   ended.
 //! - A private ring is assigned to at most one sender.
 
 use std::{
@@ -232,7 +235,7 @@ impl Membership {
         let bytes_max = self.shared.message_bytes_max;
         if bytes > bytes_max {
             self.seat.report_violation(format!(
-                "a message of {bytes} bytes; at most {bytes_max} are assembled here"
+                "it sent a message of {bytes} bytes, expected at most {bytes_max}"
             ));
         }
         bytes <= bytes_max

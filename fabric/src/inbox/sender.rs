@@ -1,9 +1,10 @@
-//! The sending side of an inbox: writes messages into a peer's inbox.
+//! Writes messages into a peer's inbox.
 //!
 //! A short message is written into an entry of the status ring. A longer one is cut into packets.
 //! For each packet the sender claims space in its ring, writes the payload there, then claims an
-//! entry of the status ring and publishes in it where the payload lies (section 3.1: payload first,
-//! status afterwards). The table is asked for the ring at the start of each message.
+//! entry of the status ring and publishes in it where the payload lies (section 3.1 of the paper:
+//! payload first, status afterwards). The sender looks up its ring in the table at the start of
+//! each message.
 //!
 //! Invariants
 //! - An entry is claimed only when everything that it reports is written, and its control word is
@@ -38,7 +39,7 @@ pub(crate) enum InboxFault {
     Claims { ring: &'static str },
     #[error("the receive queue is damaged: its table names ring {ring}, expected a number below {rings}")]
     Ring { ring: u64, rings: usize },
-    #[error("inbox: {0}")]
+    #[error("the memory of the receive queue is too short: {0}")]
     Memory(#[from] OutOfBounds),
 }
 

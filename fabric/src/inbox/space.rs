@@ -1,9 +1,9 @@
-//! The receiver's record of which granules of a ring are in use.
+//! Records which granules (units of allocation) of a ring are in use, for the receiver.
 //!
 //! Invariants
-//! - `given back <= head <= end of what was seen <= head + granules`.
-//! - A granule is given back only when its packet was taken, its sender is gone, or it is padding.
-//!   Granules are given back in order.
+//! - `granules given back <= head <= end of the packets taken <= head + granules`.
+//! - A granule is given back to the senders only when its packet was taken, its sender has left, or
+//!   it is padding. Granules are given back in order.
 
 use std::sync::atomic::Ordering;
 
@@ -50,7 +50,7 @@ impl SpaceReader {
             return None;
         }
         Some(format!(
-            "a packet of {length} bytes at granule {position} of a ring whose head is {}",
+            "it wrote a packet of {length} bytes at the impossible granule {position} of a ring whose head is {}",
             self.head
         ))
     }

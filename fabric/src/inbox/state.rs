@@ -1,8 +1,8 @@
-//! The state of an inbox on the thread that owns it.
+//! Defines the state of an inbox on the thread that owns it.
 //!
 //! [`Inbox`] is the receiving side. Its methods are in `receive` (the owner's calls), `arrive`
-//! (entries of the status ring), `supplied` (packets of adapters), `leave` (senders that leave) and
-//! `manage` (rings and statistics).
+//! (entries of the status ring), `supplied` (packets of RDMA adapters), `leave` (senders that
+//! leave) and `manage` (rings and statistics).
 
 use std::{
     cell::Cell,

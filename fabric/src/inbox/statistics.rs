@@ -1,4 +1,4 @@
-//! The counters of an inbox, and the memory that it uses.
+//! Defines the counters of an inbox, and measures the memory that it uses.
 
 use super::arrival::{Ring, SenderId};
 

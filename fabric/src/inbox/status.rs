@@ -1,13 +1,12 @@
 //! Reads the status ring: finds published entries in the order of their claims.
 //!
-//! The status ring is common to all senders and records the order of arrival (section 3.1). The
-//! reader skips entries that are claimed and not yet published, so that a sender that lost its
-//! processor in between delays nobody, and returns to them once they are published.
+//! All senders write into the status ring, which records the order of arrival (section 3.1 of the
+//! paper). A claimed entry that is not published yet is a *gap*. The reader skips gaps and returns
+//! to them once they are published, so a sender that lost its processor in between delays nobody.
 //!
 //! Invariants
-//! - `published head <= every gap < frontier`, and a sender has at most one entry that is claimed
-//!   and not published.
-//! - An entry is given back only when it and all before it were taken.
+//! - `published head <= every gap < frontier`, and a sender has at most one gap.
+//! - An entry is given back to the senders only when it and all entries before it were taken.
 
 use std::{collections::VecDeque, sync::atomic::Ordering};
 

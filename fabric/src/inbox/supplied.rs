@@ -1,7 +1,7 @@
-//! Turns packets that an adapter has placed into arrivals.
+//! Turns the packets that an RDMA adapter has received into arrivals.
 //!
 //! Invariants
-//! - Rings and adapters take turns while both have something. An inbox without adapters has no cost
+//! - Rings and adapters take turns while both have arrivals. An inbox without adapters has no cost
 //!   for them.
 
 use std::sync::atomic::Ordering;

@@ -1,11 +1,11 @@
-//! The interface between an inbox and the shared receive queues of adapters.
+//! Defines the interface between an inbox and the shared receive queues of RDMA adapters.
 //!
 //! On `verbs` no processor writes into the rings: the adapter puts each packet into the next free
-//! slot of a shared receive queue. An inbox has one such queue per adapter, made when the first
-//! listener needs it.
+//! slot (a buffer for one packet) of a shared receive queue. An inbox has one such queue for each
+//! adapter, which is created when the first listener needs it.
 //!
 //! Invariants
-//! - The departure of a sender follows its last packet through the same queue.
+//! - The departure of a sender is reported after its last packet, through the same queue.
 
 use std::{any::Any, fmt, os::fd::BorrowedFd, sync::Arc};
 

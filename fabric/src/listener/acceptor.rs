@@ -1,12 +1,13 @@
-//! Accepts callers and runs their handshakes, without one caller delaying another.
+//! Accepts callers and runs their handshakes, so that no caller delays another.
 //!
-//! One thread accepts callers and listens to all of them, without waiting for any
-//! (`handshake::Answering`). A caller that has proved the cluster key is set up by another thread,
-//! because set-up may take a while on some wires.
+//! One thread accepts callers and reads from all of them, without waiting for any
+//! (`handshake::Answering`). Another thread sets up the connection of a caller that has proved the
+//! cluster key, because the set-up may take a while on some wires.
 //!
 //! Invariants
-//! - `Strangers` bounds what unproven callers cost: a descriptor and some hundred bytes each.
-//! - If the process has no descriptor left, an unproven caller is dropped for its descriptor. If
+//! - `Strangers` bounds the cost of callers that have not proved the key: a descriptor and some
+//!   hundred bytes each.
+//! - If the process has no descriptor left, such a caller is dropped to free its descriptor. If
 //!   there is none to drop, the thread pauses accepting.
 
 use std::{

@@ -1,4 +1,4 @@
-//! The state that the accepting threads and the owner of a listener share.
+//! Keeps the state that the accepting threads and the owner of a listener share.
 //!
 //! Invariants
 //! - At most `ACCEPT_QUEUE_MAX` connections and `REFUSALS_TOLD_MAX` refusals wait for `accept`.

@@ -1,8 +1,8 @@
 //! Limits how much is logged about callers that are turned away.
 //!
 //! Invariants
-//! - In each period at most `COMPLAINTS_MAX` lines are written about single callers, and one with
-//!   the count of the others.
+//! - In each period at most `COMPLAINTS_MAX` lines are written about single callers, and one line
+//!   with the number of the others.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Makes connections of callers that have proved the cluster key.
+//! Sets up the connections of callers that have proved the cluster key.
 //!
 //! Invariants
 //! - At most `SETUPS_MAX` threads set callers up, each for at most `SETUP_TIME_MAX` per caller. At

@@ -1,13 +1,13 @@
-//! The callers that have not proved the cluster key yet, and which of them is dropped when there
+//! Keeps the callers that have not proved the cluster key yet, and chooses one to drop when there
 //! are too many.
 //!
 //! Invariants
 //! - Callers are bounded in two classes: those that have sent nothing valid yet, and those whose
-//!   hello is valid so far. A full class drops one of its own, so that silent callers never push
-//!   out one that speaks.
-//! - The one that is dropped is the oldest from the origin that has the most callers in the class.
-//!   So a single origin cannot push out callers of another one, and a new caller is never refused
-//!   in favour of an old one.
+//!   hello is valid so far. A full class drops one of its own callers, so silent callers never
+//!   displace one that sends a hello.
+//! - The dropped caller is the oldest one from the origin (host, or process) that has the most
+//!   callers in the class. So a single origin cannot displace callers of another one, and a new
+//!   caller is never refused in favour of an old one.
 //! - Each caller has a limited time, counted from its arrival, whatever it sends meanwhile.
 
 use std::{

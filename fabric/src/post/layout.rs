@@ -1,4 +1,5 @@
-//! The layout of a message in a box, and the check that a whole message is there.
+//! Defines the layout of a message in a box (memory for one message, which the peer writes), and
+//! checks that a whole message is there.
 //!
 //! ```text
 //! 0..4     length of the body in bytes, little-endian
@@ -8,12 +9,13 @@
 //! then     second indicator: the sequence number
 //! ```
 //!
-//! This is the paper's format (section 3.1) with one difference. There, the receiver clears a box
-//! before it is used again. Here the indicators hold a sequence number, so no box is cleared:
-//! remains of an earlier, longer message carry another number.
+//! This is the format of RAMP with RDMA (section 3.1) with one difference. There, the receiver
+//! clears a box before it is used again. Here the indicators contain a sequence number, so no box
+//! is cleared: remains of an earlier, longer message contain another number.
 //!
 //! Invariants
-//! - Sequence numbers start at 1, so fresh memory holds no message; after the last comes 1 again.
+//! - Sequence numbers start at 1, so fresh memory contains no message; after the last number
+//!   follows 1 again.
 //! - A message is copied before it is checked, so the sender cannot change it afterwards.
 //! - The checksum depends on the sequence number: new indicators around an old header and body are
 //!   not a message.

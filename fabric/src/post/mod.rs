@@ -1,9 +1,9 @@
-//! Messages as plain one-sided writes into boxes that the receiver polls.
+//! Sends messages as plain one-sided writes into boxes that the receiver polls.
 //!
-//! The receiver keeps *boxes*: parts of registered memory that one peer writes and that the
-//! receiver polls (the message buffers of GET+/PUT+, RAMP with RDMA, section 3.1). A message is one
-//! write, and the receiver does nothing for it but poll. Replies go the same way into boxes of the
-//! requester. `layout` describes the contents of a box.
+//! A *box* is a part of the receiver's registered memory that one peer writes and that the receiver
+//! polls (the message buffers of GET+/PUT+, RAMP with RDMA, section 3.1). A message is one write,
+//! and the receiver only polls for it. Replies go the same way into boxes of the requester.
+//! `layout` describes the contents of a box.
 //!
 //! # Use
 //!
@@ -28,7 +28,7 @@
 //! - **Hostile contents.** The peer may write anything: a length beyond the box, an indicator
 //!   without a message, changes while the receiver looks. A box without a valid message counts as
 //!   empty. A peer can make its own boxes useless, and nothing else.
-//! - **Endings.** A box does not show that a sender died within a write; the connection ends.
+//! - **Endings.** A box does not show that a sender died within a write; the connection reports it.
 //!
 //! # Sleep
 //!
@@ -120,7 +120,7 @@ impl PostShape {
 pub enum PostBoxError {
     /// The shape is outside of the limits.
     #[error(
-        "{boxes} boxes for {body_bytes_max} bytes each, expected 1 to {POST_BOXES_MAX} for 1 to {POST_BODY_BYTES_MAX}"
+        "cannot create {boxes} post boxes for messages of {body_bytes_max} bytes: expected 1 to {POST_BOXES_MAX} boxes for 1 to {POST_BODY_BYTES_MAX} bytes"
     )]
     Shape {
         /// Number of boxes.
@@ -130,7 +130,7 @@ pub enum PostBoxError {
     },
     /// The peer's memory is shorter than its boxes.
     #[error(
-        "the peer names {bytes} bytes of boxes, expected at least {needed_bytes}: both ends need the same shape"
+        "the peer's memory for post boxes has {bytes} bytes, expected at least {needed_bytes}: configure the same boxes at both ends"
     )]
     RemoteTooShort {
         /// Its length.
@@ -139,7 +139,7 @@ pub enum PostBoxError {
         needed_bytes: usize,
     },
     /// There is no such box.
-    #[error("there is no box {index}; expected an index below {boxes}")]
+    #[error("there is no post box {index}, expected an index below {boxes}")]
     NoSuchBox {
         /// Which.
         index: usize,
@@ -147,7 +147,9 @@ pub enum PostBoxError {
         boxes: usize,
     },
     /// The message does not fit in a box.
-    #[error("a message of {bytes} bytes, a box takes {bytes_max}: send it as a message of the connection")]
+    #[error(
+        "the message has {bytes} bytes, but a post box contains at most {bytes_max}: send it as a message of the connection"
+    )]
     TooLong {
         /// Its length.
         bytes: usize,

@@ -1,8 +1,9 @@
-//! Receives messages that a peer has written into our boxes.
+//! Receives the messages that a peer has written into our boxes (memory that the peer writes and we
+//! poll).
 //!
 //! Invariants
-//! - Looking at an empty box takes one load. Whatever the peer has written, it takes at most a copy
-//!   and a checksum of one box.
+//! - Checking an empty box takes one load. Whatever the peer has written, the check takes at most a
+//!   copy and a checksum of one box.
 //! - A message is handed out once, from private memory.
 //! - Boxes take turns, so that a box that is always full does not starve the others.
 

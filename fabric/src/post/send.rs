@@ -1,8 +1,8 @@
-//! Writes messages into a peer's boxes.
+//! Sends messages by writing them one-sidedly into a peer's boxes, which the peer polls.
 //!
 //! Invariants
-//! - One message is one write of its whole image. Nothing is allocated per message: images are made
-//!   in memory that is reused, one place per box.
+//! - One message is one write of its whole encoding. Nothing is allocated for a message: each box
+//!   has reused memory here, in which its next message is encoded.
 //! - A message whose write was not accepted uses no sequence number.
 
 use super::{IMMEDIATE, PostBoxError, PostShape, layout};

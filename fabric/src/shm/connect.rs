@@ -1,4 +1,4 @@
-//! Set-up of a `shm` connection over a Unix socket: checks the peer, and exchanges rings and
+//! Sets up a `shm` connection over a Unix socket: checks the peer, and exchanges rings and
 //! doorbells.
 //!
 //! Invariants

@@ -1,9 +1,10 @@
-//! Control messages that the two processes send over their Unix socket, beside their rings.
+//! Defines the control messages that the two processes of a `shm` connection send over their Unix
+//! socket, beside their rings.
 //!
 //! Invariants
-//! - A control is 32 bytes and at most three descriptors, sent at once: the kernel queues all of it
-//!   or nothing.
-//! - The form of an incoming control is checked here, its content by its users.
+//! - A control message is 32 bytes and at most three descriptors, sent at once: the kernel queues
+//!   all of it or nothing.
+//! - The form of an incoming control message is checked here, its content by the code that uses it.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -128,14 +129,14 @@ pub(super) fn receive_control(socket: &OwnedFd) -> ReceivedControl {
     }
     if received.flags.contains(ReturnFlags::CTRUNC) {
         return ReceivedControl::Nonsense(
-            "descriptors that could not be taken over (too many are open?)".to_owned(),
+            "it sent descriptors that this process could not open (probably too many are open)".to_owned(),
         );
     }
     let complete = (received.bytes == CONTROL_BYTES).then(|| Control::decode(&bytes)).flatten();
     match complete {
         Some(control) => ReceivedControl::Control(control, fds),
         None => ReceivedControl::Nonsense(format!(
-            "{} control bytes: {:02x?}",
+            "it sent {} bytes that are not a control message: {:02x?}",
             received.bytes,
             &bytes[..received.bytes]
         )),

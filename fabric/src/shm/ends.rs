@@ -1,12 +1,14 @@
-//! The message paths of a `shm` connection: a ring of its own or an inbox, in each direction.
+//! Defines the path of messages in each direction of a `shm` connection: a ring for this
+//! connection, or an inbox.
 //!
-//! Each side says at set-up what its peer fills: a ring for this peer alone (PUSH), or the inbox
-//! that it receives through (IPUSH). `queue` treats both alike; this file holds the differences.
+//! Each side says at set-up where its peer writes messages: into a ring for this peer alone (PUSH),
+//! or into the inbox that receives them together with those of other peers (IPUSH). `queue` treats
+//! both alike; the differences are here.
 //!
 //! Invariants
-//! - The words that the two sides exchange beside messages (who sleeps, how many controls were
-//!   sent) lie in the receiving side's memory: in the ring's header, or in the sender's line of the
-//!   inbox's table.
+//! - The two sides also exchange words beside messages: whether one sleeps, and how many control
+//!   messages it has sent. They lie in the receiving side's memory: in the ring's header, or in the
+//!   sender's cache line of the inbox's table.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

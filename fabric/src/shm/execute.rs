@@ -1,9 +1,9 @@
-//! Executes operations of a `shm` connection on the poster's thread.
+//! Executes operations of a `shm` connection on the thread that posts them.
 //!
 //! Invariants
 //! - Reads, writes and atomics are done when `execute` returns; only messages and immediates may
-//!   stall.
-//! - An operation that has stalled continues where it stopped: no byte is sent twice.
+//!   have to wait for room.
+//! - An operation that has waited continues where it stopped: no byte is sent twice.
 
 use std::sync::atomic::Ordering;
 

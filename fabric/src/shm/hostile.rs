@@ -1,5 +1,5 @@
-//! Goal: a peer that holds the key and breaks the rules ends its connection and nothing else.
-//! Method: the test itself holds the socket and the ring of the queue's peer.
+//! Tests that a peer that holds the key and breaks the rules ends its own connection and nothing
+//! else. Method: the test itself holds the socket and the ring of the queue's peer.
 
 use std::{
     io::Write,

@@ -1,4 +1,4 @@
-//! The wire `shm`: connections between processes of one machine, through shared memory.
+//! Implements the wire `shm`: connections between processes of one machine, through shared memory.
 //!
 //! - [`connect`]: the Unix socket, who may use it, and the exchange of rings and doorbells.
 //! - [`control`]: control messages over that socket afterwards: grants (with a descriptor),

@@ -1,15 +1,15 @@
-//! The queue of a `shm` connection.
+//! Implements the queue of a `shm` connection.
 //!
-//! The poster copies the bytes itself, between its own region and the peer's mapped region, and the
-//! operation is complete when `post` returns. Only messages and immediates need the peer: they go
-//! through its ring or inbox. When that is full, they and all operations after them wait here, in
-//! order, until `poll` finds room.
+//! The thread that posts an operation copies the bytes itself, between its own region and the
+//! peer's mapped region, and the operation is complete when `post` returns. Only messages and
+//! immediates need the peer: they go through its ring or inbox. When that is full, they and all
+//! operations after them wait here, in order, until `poll` finds room.
 //!
 //! Invariants
 //! - Operations are executed in the order of posting, on the poster's thread.
-//! - Grants and revocations take effect before the operation that follows their announcement in
-//!   `controls`.
-//! - The socket is watched in every sleep, so the death of the peer wakes a sleeper.
+//! - A region that the peer grants or revokes is mapped or unmapped before the next operation after
+//!   its announcement (in `controls`).
+//! - The socket is watched in every sleep, so the death of the peer wakes a sleeping owner.
 
 use std::{
     collections::VecDeque,
@@ -162,11 +162,14 @@ impl ShmQueue {
                                 self.violation(fault);
                             }
                         }
-                        _ => self.violation(format!("a grant with {} descriptors, expected 1", fds.len())),
+                        _ => self.violation(format!(
+                            "it granted a region with {} descriptors, expected 1",
+                            fds.len()
+                        )),
                     }
                 }
                 ReceivedControl::Control(Control::Setup { .. } | Control::SetupInbox { .. }, _) => {
-                    self.violation("a second set-up");
+                    self.violation("it sent a second set-up");
                 }
             }
         }

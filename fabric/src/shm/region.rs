@@ -1,4 +1,4 @@
-//! Maps regions that the peer has granted.
+//! Maps the regions to which the peer has granted access.
 //!
 //! Invariants
 //! - A peer's memory is mapped only if it is a memfd of exactly the announced size whose size is

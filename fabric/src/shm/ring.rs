@@ -1,4 +1,4 @@
-//! A ring of messages in memory that both processes map.
+//! Implements a ring of messages in memory that both processes map.
 //!
 //! ```text
 //! page 0: tail | head | sleeping | stalled | controls     (each alone in its cache line)
@@ -13,9 +13,9 @@
 //!   names the whole length.
 //! - `tail - head <= SHM_RING_BYTES`, both counting bytes since the start and never wrapping in
 //!   practice.
-//! - No wake-up is lost. A side that sleeps or stalls announces it, then looks at the other's
-//!   position once more. A side that moves its position then looks at the announcement. Each has a
-//!   fence between its two steps.
+//! - No wake-up is lost. A side that sleeps or stalls announces it, then reads the other's position
+//!   once more. A side that moves its position then reads the announcement. Each has a fence
+//!   between its two steps.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -61,13 +61,15 @@ pub(super) enum Record {
 /// Contents of a ring that no honest peer writes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RingFault {
-    #[error("ring positions {head} to {tail} span more than {RING_BYTES} bytes")]
+    #[error("the positions {head} to {tail} of the message ring span more than its {RING_BYTES} bytes")]
     Positions { head: u64, tail: u64 },
-    #[error("a record of kind {kind} with {length} bytes where {available} are available")]
+    #[error(
+        "the message ring has an invalid record: kind {kind}, {length} bytes, of which {available} are there"
+    )]
     Record { kind: u64, length: u64, available: u64 },
-    #[error("{length} bytes of a message of {message}, of which {before} have arrived")]
+    #[error("{length} bytes do not continue a message of {message} bytes, of which {before} have arrived")]
     Part { length: u64, message: u64, before: u64 },
-    #[error("ring: {0}")]
+    #[error("the memory of the message ring is too short: {0}")]
     Memory(#[from] OutOfBounds),
 }
 

@@ -1,4 +1,4 @@
-//! The events of a simulated network, in the order of virtual time.
+//! Keeps the events of a simulated network, in the order of virtual time.
 //!
 //! Invariants
 //! - Time never goes back. Events that are due at the same time happen in the order in which they

@@ -1,4 +1,5 @@
-//! The configuration of a simulated network: delays, tearing, order, atomicity, random faults.
+//! Defines the configuration of a simulated network: delays, tearing, order, atomicity, random
+//! faults.
 //!
 //! Invariants
 //! - Every configuration stays within the crate's guarantees, so a correct protocol survives every

@@ -1,7 +1,7 @@
 //! Listens and connects in a simulated network.
 //!
 //! Invariants
-//! - A caller with another cluster key is turned away and the listener learns of it, as on the
+//! - A caller with another cluster key is turned away and the listener gets an error, as on the
 //!   other wires. There is no handshake, because both ends are in one process.
 //! - Connecting takes no virtual time; only posted operations do.
 

@@ -1,12 +1,12 @@
-//! Executes operations that have reached the peer.
+//! Executes operations that have reached the peer in a simulated network.
 //!
 //! Invariants
-//! - Messages, immediates, reads, atomics and goodbyes come after every byte written before them
-//!   (`Lane::ready_ns`).
+//! - Messages, immediates, reads, atomics and goodbyes are executed after every byte written before
+//!   them is visible (`Lane::ready_ns`).
 //! - A remote atomic between its load and its store keeps other remote atomics away from its word,
 //!   and nothing else.
-//! - A message stays with its sender until the receiver has room, and what was posted behind it
-//!   stays there too.
+//! - A message stays with its sender until the receiver has room, and so does everything that was
+//!   posted after it.
 
 use super::{
     agenda::{Due, EndNumber},

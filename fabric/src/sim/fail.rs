@@ -1,8 +1,9 @@
-//! Carries out the faults of a simulated network, and decides what survives them.
+//! Carries out the faults of a simulated network, and decides which bytes and messages survive
+//! them.
 //!
 //! Invariants
-//! - What has landed stays. Of the rest, only writes whose completion was reported still land,
-//!   unless the place that owns the memory crashed.
+//! - Bytes that have become visible stay. Of the others, only writes whose completion was reported
+//!   still become visible, unless the place (a simulated process) that owns the memory crashed.
 //! - Every survivor learns of a loss after a delay. Its operations in flight fail first.
 
 use super::{

@@ -1,4 +1,4 @@
-//! The faults that can be planned for a simulated network, and when they happen.
+//! Defines the faults that can be planned for a simulated network, and when they happen.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The history of a simulated network: a digest of everything, and a trace of the last events.
+//! Records the history of a simulated network: a digest of everything, and a trace of the last
+//! events.
 //!
 //! Invariants
 //! - The digest covers every event with its time and the bytes that it moved, so runs with equal

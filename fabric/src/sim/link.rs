@@ -1,4 +1,4 @@
-//! The state of one simulated connection.
+//! Keeps the state of one simulated connection.
 //!
 //! Invariants
 //! - An end's operations are executed, and complete, in the order of posting: `waiting` and

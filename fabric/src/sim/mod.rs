@@ -1,4 +1,4 @@
-//! A simulated network: tests whether a protocol survives everything that this crate's guarantees
+//! Simulates a network, to test whether a protocol survives everything that this crate's guarantees
 //! allow.
 //!
 //! A [`SimNet`] is a network inside one process. Its connections are ordinary

@@ -1,4 +1,5 @@
-//! The handle of a simulated network: makes connections, takes steps and plans faults.
+//! Defines the handle of a simulated network, which creates connections, takes steps and plans
+//! faults.
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The places of a simulated network: who listens, and which places are cut off from each other.
+//! Keeps the places of a simulated network: who listens at each, and which of them are cut off from
+//! each other. A *place* stands for a process.
 //!
 //! Invariants
 //! - A place has at most one listener. Callers that wait for it are bounded by `ACCEPT_QUEUE_MAX`.

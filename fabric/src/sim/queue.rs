@@ -1,13 +1,13 @@
-//! The queue of a `sim` connection.
+//! Implements the queue of a `sim` connection.
 //!
 //! `post` gives an operation to the network. Steps of the network carry it to the peer, execute it
-//! there and bring its completion back, all in virtual time. Steps are taken by polls or by the
-//! test itself.
+//! there and bring its completion back, all in virtual time. Polls take steps, and so does the test
+//! itself.
 //!
 //! Invariants
-//! - A poll hands out what has arrived for its own end. If there is nothing, it takes one step of
-//!   the network first.
-//! - A thread sleeps only while the network is idle. Whatever is entered for a link afterwards
+//! - A poll hands out the events of its own end. If there are none, it takes one step of the
+//!   network first.
+//! - A thread sleeps only while the network is idle. An event that is entered for a link afterwards
 //!   wakes both ends of that link.
 
 use std::{

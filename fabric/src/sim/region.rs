@@ -1,4 +1,4 @@
-//! The regions that one end of a simulated connection has granted to its peer.
+//! Keeps the regions that one end of a simulated connection has granted to its peer.
 //!
 //! Invariants
 //! - Key, access, bounds and alignment are checked when an operation reaches the memory, before a

@@ -1,4 +1,4 @@
-//! The simulated networks of this process, by number.
+//! Finds the simulated networks of this process by number.
 //!
 //! Invariants
 //! - No two networks of a process have the same number, so an address names one network for ever.

@@ -1,4 +1,4 @@
-//! Seeds of random choices, and how a test replays one.
+//! Defines the seeds of random choices, and replays a test with a given seed.
 //!
 //! Invariants
 //! - Parsing a seed's text gives the same seed.

@@ -1,8 +1,9 @@
-//! Reads and writes in progress, cut into pieces that move at different times.
+//! Keeps the reads and writes in progress in a simulated network, cut into pieces that move at
+//! different times.
 //!
 //! Invariants
 //! - Pieces meet without overlap, cover the transfer, and begin and end at multiples of the granule
-//!   in the remote memory.
+//!   (the unit that is never torn) in the remote memory.
 //! - A write copies its source no later than its completion, because afterwards the poster may
 //!   change it.
 //! - Where two writes of a connection overlap, the later one's piece moves after the earlier one's.

@@ -1,12 +1,12 @@
-//! The state of a simulated network, and one step of it.
+//! Keeps the state of a simulated network, and executes one step of it.
 //!
 //! Invariants
 //! - Everything that happens is on the agenda. A step executes its first event, so time moves only
 //!   by steps.
 //! - Every choice is drawn from `random`, in an order that depends on nothing but the calls into
 //!   the network.
-//! - An entry of the agenda may refer to something that is gone. Then it is void, and skipping it
-//!   is no step.
+//! - If an entry of the agenda refers to something that does not exist any more, it is skipped, and
+//!   skipping is no step.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! Handles the peer's answers to our requests, and executes its atomic operations.
 //!
 //! Invariants
-//! - Answers come in the order of requests. An answer that is not to the next request, or of a kind
-//!   that the request did not ask for, is a violation.
+//! - Answers arrive in the order of requests. An answer that does not belong to the next request,
+//!   or has a kind that the request does not expect, is a violation of the protocol.
 
 use super::{
     frame::{Body, Refusal},
@@ -50,7 +50,7 @@ pub(super) fn acknowledged(shared: &SharedState, through: u64) -> Result<(), End
             Some(flight) => {
                 let Expected::Acknowledge { bytes } = flight.expected else {
                     return Err(Ending::violation(format!(
-                        "request {} was acknowledged",
+                        "it acknowledged request {}, which expects another answer",
                         flights.first_sequence()
                     )));
                 };
@@ -61,7 +61,7 @@ pub(super) fn acknowledged(shared: &SharedState, through: u64) -> Result<(), End
             }
             None => {
                 return Err(Ending::violation(format!(
-                    "request {through} was acknowledged before it was made"
+                    "it acknowledged request {through}, which was not sent yet"
                 )));
             }
         }
@@ -75,7 +75,7 @@ pub(super) fn found(shared: &SharedState, sequence: u64, value: u64) -> Result<(
     let is_next = flights.first_sequence() == sequence;
     let Some(flight) = (asked && is_next).then(|| flights.answered(&shared.outbox)).flatten() else {
         return Err(Ending::violation(format!(
-            "a value in answer to request {sequence}, which was not the next one, or asked for none"
+            "it answered request {sequence} with a value, but that request was not the next one, or expects no value"
         )));
     };
     drop(flights);
@@ -96,7 +96,7 @@ pub(super) fn refused(shared: &SharedState, sequence: u64, refusal: Refusal) -> 
     });
     let (Some(error), true) = (outcome, is_next) else {
         return Err(Ending::violation(format!(
-            "request {sequence} was refused; it was not the next one, or that refusal is impossible for it"
+            "it refused request {sequence}, but that request was not the next one, or cannot be refused for this reason"
         )));
     };
     let flight = flights.answered(&shared.outbox);

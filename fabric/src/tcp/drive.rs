@@ -1,9 +1,9 @@
-//! Which thread receives from the socket: the responder, or the connection's owner.
+//! Decides which thread receives from the socket: the responder, or the connection's owner.
 //!
-//! The thread that receives is said to drive. An owner that polls, or that sleeps on the
-//! connection's descriptor, drives itself: nothing is handed from thread to thread, and its answers
-//! to the peer are sent with what it posts next. The responder takes over when the owner does
-//! neither.
+//! The thread that receives is said to *drive* the connection. While the owner polls, or sleeps on
+//! the connection's descriptor, it drives itself: nothing is passed from thread to thread, and its
+//! answers to the peer are sent together with its next operations. The responder takes over when
+//! the owner does neither.
 //!
 //! ```text
 //! responder -> owner   the owner has polled TCP_OWNER_POLLS times in vain, or arms
@@ -12,11 +12,10 @@
 //! ```
 //!
 //! Invariants
-//! - Only the holder of the receiver's lock receives. The owner never waits for the lock, and no
-//!   thread sleeps or yields while it holds the lock.
+//! - Only the thread that has the receiver's lock receives. The owner never waits for the lock, and
+//!   no thread sleeps or yields while it has the lock.
 //! - The owner drives only while it polls, or sleeps on a descriptor that the socket makes
-//!   readable. The thread that finds that this is no longer so makes the responder drive and wakes
-//!   it.
+//!   readable. The thread that finds that this has ended lets the responder drive and wakes it.
 //! - The responder reports how a connection ended. An owner that notices the end stores it in the
 //!   receiver.
 

@@ -1,7 +1,7 @@
 //! Executes the peer's frames and answers them.
 //!
 //! Invariants
-//! - A refused request has its payload read and thrown away; nothing of it touches memory.
+//! - The payload of a refused request is read and discarded; none of its bytes reach memory.
 //! - The peer's requests are executed and answered in their order; its sequence numbers must count
 //!   from 0.
 
@@ -109,7 +109,10 @@ impl Receiver {
     /// Checks the sequence number of the peer's next request.
     fn count_request(&mut self, sequence: u64) -> Result<(), Ending> {
         if sequence != self.next_request {
-            return Err(Ending::violation(format!("request {sequence}, expected {}", self.next_request)));
+            return Err(Ending::violation(format!(
+                "it sent request {sequence}, expected {}",
+                self.next_request
+            )));
         }
         self.next_request += 1;
         Ok(())
@@ -192,11 +195,15 @@ impl Receiver {
         let target = match flights.first() {
             Some(flight) if flights.first_sequence() == sequence => match &flight.expected {
                 Expected::ReadData { target } if target.len() == length as usize => target.clone(),
-                other => return Err(Ending::violation(format!("{length} bytes in answer to {other:?}"))),
+                other => {
+                    return Err(Ending::violation(format!(
+                        "it sent {length} bytes, which do not answer the request: {other:?}"
+                    )));
+                }
             },
             _ => {
                 return Err(Ending::violation(format!(
-                    "an answer to request {sequence}, which was not next"
+                    "it answered request {sequence}, which was not the next one"
                 )));
             }
         };
@@ -273,6 +280,6 @@ fn push_answer(shared: &SharedState, frame: Frame, payload: Payload) -> Result<(
     if shared.outbox.lock().push_answer(frame, payload) {
         Ok(())
     } else {
-        Err(Ending::violation("more unanswered requests than a queue holds"))
+        Err(Ending::violation("it sent more unanswered requests than the queue may contain"))
     }
 }

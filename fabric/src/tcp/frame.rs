@@ -1,12 +1,12 @@
-//! The frames on the stream of a `tcp` connection.
+//! Defines the frames on the stream of a `tcp` connection.
 //!
-//! A frame has 48 bytes; some are followed by a payload. Requests are numbered from 0 by each side
-//! in the order of posting; answers name the request. Answers come in the order of requests, and
-//! one `Acknowledge` answers all writes and messages up to the one that it names.
+//! A frame has 48 bytes; some are followed by a payload. Each side numbers its requests from 0 in
+//! the order of posting; an answer names its request. Answers are sent in the order of requests,
+//! and one `Acknowledge` answers all writes and messages up to the one that it names.
 //!
 //! Invariants
-//! - `decode` takes any bytes and refuses those that are no frame. Every length that it returns is
-//!   within its limit.
+//! - `decode` accepts any bytes and refuses those that are not a frame. Every length that it
+//!   returns is within its limit.
 
 use crate::{
     access::Access,
@@ -126,9 +126,9 @@ pub(super) struct Frame {
 /// Why bytes are no frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameFault {
-    #[error("frame kind {kind} (detail {detail}) does not exist")]
+    #[error("a frame has the kind {kind} (detail {detail}), which does not exist")]
     Kind { kind: u8, detail: u8 },
-    #[error("a frame of kind {kind} with {length} bytes; at most {length_max} are possible")]
+    #[error("a frame of kind {kind} has a payload of {length} bytes, expected at most {length_max}")]
     Length { kind: u8, length: u32, length_max: usize },
 }
 

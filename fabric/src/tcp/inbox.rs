@@ -3,13 +3,14 @@
 //! The responder does the work of the paper's network controller (section 4.3): it looks up the
 //! sender's ring, claims space, receives from the socket into that space, and reports each packet
 //! in the status ring. When there is no room it stops reading, so that the stream itself stalls the
-//! sender; or, if the inbox refuses, it discards the message and answers with a refusal.
+//! sender. If the inbox is configured to refuse, it discards the message instead and answers with a
+//! refusal.
 //!
 //! Invariants
-//! - A payload goes from the socket straight into claimed space, except for bytes that were staged
-//!   with its frame. A message of more than half a ring that is reported whole goes into a buffer
-//!   that is then handed to the receiver.
-//! - A message of which a packet was reported is never refused.
+//! - A payload goes from the socket straight into claimed space, except for bytes that were read
+//!   into the staging buffer together with its frame. A message of more than half a ring that is
+//!   reported whole goes into a buffer that is then handed to the receiver.
+//! - A message is never refused once one of its packets was reported.
 
 use std::os::fd::BorrowedFd;
 

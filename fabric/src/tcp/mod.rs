@@ -1,4 +1,4 @@
-//! The wire `tcp`: one-sided operations over a byte stream.
+//! Implements the wire `tcp`: one-sided operations over a byte stream.
 //!
 //! One thread per connection, the *responder*, does the work of a network card: it serves the
 //! peer's reads, writes and atomics on registered memory without the application, and receives

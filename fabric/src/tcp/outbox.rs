@@ -1,8 +1,9 @@
-//! The frames that wait to be sent on a `tcp` connection, in order.
+//! Keeps the frames that wait to be sent on a `tcp` connection, in order.
 //!
 //! Invariants
-//! - The order is first in, first out; no other frame comes between a frame and its payload.
-//! - Bounded: our own requests by the queue's depth, answers by `TCP_ANSWERS_QUEUED_MAX`.
+//! - The order is first in, first out; no other frame is sent between a frame and its payload.
+//! - The queue is bounded: our own requests by the connection's depth, answers by
+//!   `TCP_ANSWERS_QUEUED_MAX`.
 //! - Payloads in registered memory are sent from where they lie.
 
 use std::{collections::VecDeque, os::fd::BorrowedFd};

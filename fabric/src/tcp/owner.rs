@@ -1,4 +1,5 @@
-//! The connection's owner as the receiver: polls the socket, and prepares to sleep on it.
+//! Lets the connection's owner receive instead of the responder: polls the socket, and prepares to
+//! sleep on it.
 
 use std::sync::atomic::Ordering;
 

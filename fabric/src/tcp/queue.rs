@@ -1,14 +1,14 @@
-//! The application's side of a `tcp` connection.
+//! Implements the application's side of a `tcp` connection.
 //!
-//! `post` appends an operation to the outbox and sends what the socket takes at once, at most about
-//! `TCP_INLINE_BYTES_MAX`. The thread that drives the connection (see `drive`), this one or the
-//! responder, sends the remainder. The peer executes the operation and answers; the driving thread
-//! receives the answer, and `poll` finds the completion. While reads are unanswered, `post` holds
-//! an operation that is not a read, and all behind it; the thread that receives the last of those
-//! answers appends them to the outbox.
+//! `post` appends an operation to the outbox and sends at once what the socket accepts, at most
+//! about `TCP_INLINE_BYTES_MAX`. The thread that drives the connection (see `drive`), this one or
+//! the responder, sends the remainder. The peer executes the operation and answers; the driving
+//! thread receives the answer, and `poll` finds the completion. While reads are unanswered, `post`
+//! holds back an operation that is not a read, and all after it; the thread that receives the last
+//! of those answers appends them to the outbox.
 //!
 //! Invariants
-//! - Nothing here waits for the socket, except `close`, and that within its limit.
+//! - Nothing here waits for the socket, except `close`, which waits for a limited time.
 
 use std::{
     io,

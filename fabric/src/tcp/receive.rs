@@ -1,9 +1,10 @@
-//! The receiving half of a `tcp` connection: reads bytes from the socket to where they belong.
+//! Implements the receiving half of a `tcp` connection: reads bytes from the socket to where they
+//! belong.
 //!
 //! Invariants
 //! - Bytes whose meaning is not known yet are read into a staging buffer of fixed size. The payload
 //!   of a write or an answer goes from the socket straight into registered memory, except for bytes
-//!   that were staged with its frame.
+//!   that were read into the staging buffer with its frame.
 
 use std::os::fd::BorrowedFd;
 

@@ -1,4 +1,4 @@
-//! The regions that the peer may access over this connection.
+//! Keeps the regions that the peer may access over this connection.
 //!
 //! Invariants
 //! - Key, access, bounds and alignment are checked for every frame that names memory, before a byte

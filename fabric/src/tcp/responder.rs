@@ -1,10 +1,11 @@
-//! The responder: the thread that serves a `tcp` connection while the owner does not.
+//! Runs the responder: the thread that serves a `tcp` connection while the connection's owner does
+//! not.
 //!
 //! Invariants
 //! - It receives only while the connection's owner does not drive (see `drive`). While the owner
-//!   drives, it checks from time to time whether that is still so.
-//! - The loop blocks only in `poll`. It stops reading when messages have no room, and never stops
-//!   sending. Neither direction moves more than its limit (`TCP_ROUND_BYTES`,
+//!   drives, it checks from time to time whether that is still the case.
+//! - The loop blocks only in `poll`. It stops reading when there is no room for messages, and never
+//!   stops sending. Each direction moves at most its limit (`TCP_ROUND_BYTES`,
 //!   `TCP_INLINE_BYTES_MAX`) before the other has its turn.
 //! - After the last frame it polls the socket for `TCP_SPIN_US`, yielding the processor, before it
 //!   blocks.

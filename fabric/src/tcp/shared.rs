@@ -1,16 +1,17 @@
-//! The state that the application's side of a `tcp` connection shares with its responder.
+//! Keeps the state that the application's side of a `tcp` connection shares with its responder
+//! thread.
 //!
 //! Invariants
 //! - Requests enter `flights.waiting` and the outbox in the same order, because both locks are
 //!   held.
 //! - While a read is unanswered, only reads enter. The peer sends the answer to a read straight
 //!   from the memory, as fast as the socket takes the bytes, and would execute the following
-//!   requests meanwhile. So a request that is not a read is held, with all requests behind it, and
-//!   requests are held only while a read is unanswered.
-//! - Once `flights.ending` is set no request enters or is held, so every request is answered or
-//!   failed.
-//! - Events are bounded: completions by the queue's depth, messages by their own two limits. Held
-//!   requests are bounded by the queue's depth.
+//!   requests meanwhile. So a request that is not a read is held back, with all requests after it,
+//!   and requests are held back only while a read is unanswered.
+//! - Once `flights.ending` is set no request enters or is held back, so every request is answered
+//!   or failed.
+//! - Events are bounded: completions by the queue's depth, messages by their own two limits.
+//!   Requests that are held back are bounded by the queue's depth.
 //! - The receiver's lock is taken before all others. The outbox may be locked while `flights` is
 //!   locked; no other two locks are held at once.
 

@@ -1,7 +1,7 @@
-//! Socket calls on registered memory, without a copy in between.
+//! Makes socket calls on registered memory, without a copy in between.
 //!
 //! Invariants
-//! - Only the kernel touches the memory behind a [`RawSlice`] here; no reference to it is made.
+//! - Only the kernel accesses the memory behind a [`RawSlice`] here; no reference to it is made.
 //! - Nothing waits: `EAGAIN` is returned to the caller. An interrupted call is repeated.
 #![expect(unsafe_code, reason = "hands raw pointers of registered memory to sendmsg and recv")]
 

@@ -1,8 +1,9 @@
-//! The account of one sender at a shared receive queue, shared by the thread that owns the queue
-//! and the owner of the sender's connection.
+//! Keeps the account of one sender at a shared receive queue: the credit (packets that it may send
+//! further), its arrived packets and its violation. The thread that owns the queue and the owner of
+//! the sender's connection share it.
 //!
 //! Invariants
-//! - A side stores its news before it rings the bell, and looks for news after it has announced
+//! - A side stores its news before it rings the bell, and checks for news after it has announced
 //!   that it sleeps.
 
 use std::sync::{

@@ -1,8 +1,8 @@
-//! Our messages to the peer: into a ring that it keeps for us, or into a shared receive queue.
+//! Sends our messages to the peer: into a ring that it keeps for us, or into its shared receive
+//! queue.
 //!
 //! Invariants
-//! - A message is sent in parts that the peer can place, and nothing is sent for which the peer has
-//!   no room.
+//! - A message is sent in parts that fit the peer's buffers, and only as far as the peer has room.
 
 use super::{
     packet::{PacketCredit, PacketHead, PacketKind, Sent},

@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! - Both sides have proved the cluster key before a queue pair is named. Nothing is encrypted or
-//!   signed, so it belongs on a network that the cluster trusts.
+//!   signed, so this wire belongs on a network that the cluster trusts.
 //! - Our ring is announced to the peer only when our queue pair can receive, and only the peer of
 //!   this queue pair can write there.
 

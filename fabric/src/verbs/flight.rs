@@ -1,7 +1,8 @@
-//! The record of an operation between its posting and its completion.
+//! Records an operation between its posting and its completion.
 //!
 //! Invariants
-//! - The memory that its requests name stays registered until they are complete: it is held here.
+//! - The record holds the registrations of the memory that the operation's requests name, so that
+//!   the memory stays registered until they are complete.
 
 use std::sync::Arc;
 

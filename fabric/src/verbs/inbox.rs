@@ -1,7 +1,8 @@
-//! Gives a caller its place in an inbox's shared receive queue.
+//! Assigns a caller its seat at an inbox's shared receive queue.
 //!
 //! Invariants
-//! - An inbox has one shared receive queue per adapter, made for the first listener that needs it.
+//! - An inbox has one shared receive queue for each adapter, created for the first listener that
+//!   needs it.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! The peer's messages to us: through a ring of this connection, or through a shared receive queue.
+//! Receives the peer's messages: through a ring of this connection, or through a shared receive
+//! queue.
 //!
 //! Invariants
-//! - Messages that arrive in a shared receive queue are handed out by the inbox; this side only
-//!   returns the credit for them.
+//! - The inbox hands out messages that arrive in a shared receive queue; this side only grants the
+//!   sender credit for them.
 
 use std::{io, sync::Arc};
 

@@ -1,7 +1,8 @@
-//! The TCP connection that tells a side when its peer is gone, and whether on purpose.
+//! Tells a side when its peer has gone, and whether it left on purpose, by the TCP connection of
+//! the set-up.
 //!
-//! The TCP connection of the set-up stays open. The kernel closes it when a process dies. A peer
-//! that leaves on purpose first sends a goodbye over it.
+//! That TCP connection stays open. The kernel closes it when a process dies. A peer that leaves on
+//! purpose first sends a goodbye over it.
 //!
 //! Invariants
 //! - At most one message goes each way, and nothing after it.

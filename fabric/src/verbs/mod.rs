@@ -1,4 +1,4 @@
-//! The wire `verbs`: connections through RDMA adapters (InfiniBand, RoCE, iWARP).
+//! Implements the wire `verbs`: connections through RDMA adapters (InfiniBand, RoCE, iWARP).
 //!
 //! - [`device`]: which adapter, port and address a connection uses.
 //! - [`connect`]: the TCP connection over which two queue pairs are connected, and which stays open
@@ -11,7 +11,7 @@
 //! - [`send`]: turns operations into work requests, and [`flight`]: their record until they
 //!   complete.
 //! - [`receive`]: turns announcements into messages and immediates.
-//! - [`lifeline`]: tells a side that its peer is gone.
+//! - [`lifeline`]: tells a side that its peer has gone.
 //! - [`queue`]: one end of a connection.
 //! - [`packet`], [`shared_receive`], [`account`] and [`inbox`]: packets of many senders received
 //!   through one queue.

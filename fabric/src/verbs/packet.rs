@@ -1,4 +1,5 @@
-//! The encoding of a packet's immediate, and the credit of a sender at a shared receive queue.
+//! Encodes a packet's immediate, and counts the credit of a sender at a shared receive queue: how
+//! many packets it may still send.
 //!
 //! ```text
 //! bits 31-30: 0 message, 1 message that is reported packet by packet, 2 announcement of an immediate, 3 credit
@@ -8,11 +9,11 @@
 //! ```
 //!
 //! Invariants
-//! - Each packet carries the length of its message, so the receiver can make room for the whole
+//! - Each packet carries the length of its message, so the receiver can allocate room for the whole
 //!   message at the first packet.
-//! - A sender has at most its allotment of packets at the receiver that were not given back. The
-//!   allotments together may exceed the slots. Then the adapter makes senders wait, and nothing is
-//!   lost.
+//! - A sender has at most its allotment of packets at the receiver that were not given back by
+//!   credit. The allotments together may exceed the slots. Then the adapter makes senders wait, and
+//!   nothing is lost.
 //! - The peer's packets are checked here. A packet that does not continue the one before it is a
 //!   fault.
 
@@ -51,11 +52,13 @@ pub(super) enum Sent {
 /// A packet that no honest peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PacketFault {
-    #[error("a packet described as {immediate:#010x} with {bytes} bytes after {received} of its message")]
+    #[error(
+        "a packet with the immediate {immediate:#010x} and {bytes} bytes does not continue its message, of which {received} bytes have arrived"
+    )]
     Packet { immediate: u32, bytes: u32, received: u32 },
-    #[error("more than the {allotment} packets of its allotment")]
+    #[error("it has sent more than the {allotment} packets that it may have outstanding")]
     Overrun { allotment: u32 },
-    #[error("credit for {packets} packets where {used} are used")]
+    #[error("it has granted credit for {packets} packets, but only {used} are outstanding")]
     Credit { packets: u32, used: u64 },
 }
 

@@ -1,10 +1,10 @@
-//! The queue of a `verbs` connection.
+//! Implements the queue of a `verbs` connection.
 //!
-//! `post` makes work requests and rings the adapter's doorbell once; `poll` takes the completions.
+//! `post` creates work requests and rings the adapter's doorbell once; `poll` takes completions.
 //! While the adapter's queue, the peer's ring or the scratch memory is full, operations wait here.
 //!
 //! Invariants
-//! - The queue polls the set-up's TCP connection before it sleeps: its end means a dead peer.
+//! - The queue polls the set-up's TCP connection before it sleeps: its end shows a dead peer.
 //! - A goodbye takes effect once all operations before it have arrived; it says how many there are.
 //! - A failed work request ends the connection: its queue pair is in the error state.
 //! - No wake-up is lost: `arm` asks the adapter for one, then polls once more.
@@ -233,7 +233,7 @@ impl VerbsQueue {
                 self.end(Ending::Failed { status: format!("an operation of the peer failed ({text})") });
             }
             Some(FinalMessage::Nonsense { kind }) => {
-                self.violation(format!("a final message of kind {kind}"))
+                self.violation(format!("it sent a final message of the unknown kind {kind}"))
             }
             None if hung_up => {
                 let reason = "its process is gone (the socket hung up)".to_owned();

@@ -1,8 +1,8 @@
 //! Turns announced records of the ring into messages and immediates.
 //!
 //! Invariants
-//! - A record is copied out of the ring before its space is given back, and checked before it is
-//!   used.
+//! - A record is copied out of the ring before its space is given back to the sender, and checked
+//!   before it is used.
 //! - A receive request is posted again before the space of its record is given back, so the peer
 //!   always finds one.
 

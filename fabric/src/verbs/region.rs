@@ -1,12 +1,12 @@
-//! Registrations of our regions with the adapter, and windows that open them to the peer.
+//! Registers our regions with the adapter, and opens them to the peer by memory windows.
 //!
 //! Invariants
 //! - A region is opened to the peer by a window that is bound to the connection's queue pair. Its
-//!   key opens nothing on another connection, and closing the window takes the access back at once.
+//!   key opens nothing on another connection, and closing the window ends the access at once.
 //! - A window is closed only after its binding is done. Otherwise the adapter would fail the whole
 //!   queue pair.
-//! - A registration of one of our regions is kept for later operations until the region has no
-//!   other holder or too many are kept.
+//! - The registration of a region of ours is kept for later operations until nothing else holds the
+//!   region or too many registrations are kept.
 
 use std::{collections::HashMap, io, sync::Arc};
 

@@ -1,9 +1,11 @@
-//! The positions of a ring of messages: where the next record goes, and whether there is room.
+//! Computes the positions of a ring of messages: where the next record goes, and whether there is
+//! room.
 //!
-//! This is PUSH: the receiver keeps a ring for this one sender, and the sender keeps the ring's
-//! address and tail. A record is one write into the ring. Its immediate announces it, with its kind
-//! and length. Both sides compute its position from the lengths alone, so only the payload travels.
-//! The receiver gives space back by credits.
+//! This is the paper's PUSH: the receiver keeps a ring for this one sender, and the sender keeps
+//! the ring's address and tail. A record is one write into the ring. Its immediate announces it,
+//! with its kind and length. Both sides compute its position from the lengths alone, so only the
+//! payload travels. The receiver gives space back by *credits*, messages that name a number of
+//! units.
 //!
 //! Invariants
 //! - A record is contiguous: one that does not fit before the ring's end starts at the ring's
@@ -55,13 +57,13 @@ pub(super) struct Record {
 /// An announcement that no honest peer makes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RingFault {
-    #[error("a record announced as {immediate:#010x} with {written} bytes written")]
+    #[error("a record of {written} bytes has the immediate {immediate:#010x}, which does not describe it")]
     Record { immediate: u32, written: u32 },
-    #[error("records from {head} to {end} in a ring of {RING} bytes")]
+    #[error("it has written records from position {head} to {end} into a ring of only {RING} bytes")]
     Overrun { head: u64, end: u64 },
-    #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
+    #[error("it has sent a message of more than {MESSAGE_BYTES_MAX} bytes")]
     MessageTooLong,
-    #[error("credit for {units} units where {used} are used")]
+    #[error("it has granted credit for {units} units of the ring, but only {used} are used")]
     Credit { units: u32, used: u64 },
 }
 

@@ -1,10 +1,10 @@
-//! The messages of the set-up, before two queue pairs can communicate.
+//! Encodes the messages of the set-up, before two queue pairs can communicate.
 //!
 //! ```text
 //! both, after the proof of the cluster key:
-//!   Introduction: queue pair, first packet, address, limits    -> and <-
-//!   (each brings its queue pair up and opens its ring)
-//!   MessagePlace: where messages go                            -> and <-
+//!   Introduction: queue pair, first packet, address, limits            -> and <-
+//!   (each side brings its queue pair up and opens its ring)
+//!   MessagePlace: the ring or shared queue that receives its messages  -> and <-
 //! ```
 //!
 //! Invariants

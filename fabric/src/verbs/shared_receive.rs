@@ -1,19 +1,20 @@
-//! A shared receive queue: one thread receives the packets of many senders, in memory that does not
-//! grow with their number.
+//! Implements a shared receive queue: one thread receives the packets of many senders, in memory
+//! that does not grow with their number.
 //!
-//! The adapter puts each packet into the next free slot, from whichever queue pair it comes. One
-//! completion queue reports all packets in the order of arrival. Over `verbs` an inbox is built on
-//! it.
+//! The adapter puts each packet into the next free slot (a buffer for one packet), from whichever
+//! queue pair it comes. One completion queue reports all packets in the order of arrival. Over
+//! `verbs` an inbox consists of such queues.
 //!
 //! Invariants
 //! - A slot is offered to the adapter again only after its packet was released. Every slot is
-//!   either offered or holds a packet that is not released.
+//!   either offered or contains a packet that is not released.
 //! - Packets of one sender are handed out in the order of sending, each checked against those
 //!   before it.
 //! - A sender that breaks the rules loses its connection and nothing else: its packets are dropped,
 //!   and their slots are offered again.
-//! - Credit becomes due when a slot is offered again, not before. It goes to the sender with the
-//!   next poll of its connection, for which the connection's owner is woken.
+//! - Credit (the right to send further packets) becomes due when a slot is offered again, not
+//!   before. The sender gets it with the next poll of its connection, for which the connection's
+//!   owner is woken.
 //! - A queue pair lives until everything that it had received was taken out of the completion
 //!   queue, so a connection may be dropped at any time.
 
@@ -227,7 +228,7 @@ impl SharedReceive {
         }
         tracing::warn!(what, %error, "a shared receive queue is broken; all of its senders must leave");
         for account in self.seats.members.lock().values() {
-            account.report_violation(format!("nothing of it can be received: could not {what}: {error}"));
+            account.report_violation(format!("nothing can be received from it: could not {what}: {error}"));
         }
     }
 
@@ -329,7 +330,7 @@ impl SharedReceive {
         }
         if completion.status != 0 {
             let status = status_text(completion.status);
-            account.report_violation(format!("a packet of it could not be received ({status})"));
+            account.report_violation(format!("one of its packets could not be received ({status})"));
             return None;
         }
         if completion.received != Some(Received::Send) {

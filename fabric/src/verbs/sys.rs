@@ -1,11 +1,11 @@
-//! Safe wrappers of libibverbs.
+//! Wraps the calls of libibverbs safely.
 //!
 //! Invariants
-//! - This file and those in `sys/` hold all unsafe code of the wire; what they export is safe to
+//! - This file and those in `sys/` contain all unsafe code of the wire; what they export is safe to
 //!   call in any order.
 //! - A wrapper holds the objects that its own was made from, so nothing is freed before its users.
-//! - An adapter touches memory of ours only through a [`MemoryRegion`]. That holds the mapping, and
-//!   drops it after the adapter has released it, so no work request can reach unmapped memory,
+//! - An adapter accesses memory of ours only through a [`MemoryRegion`]. That holds the mapping,
+//!   and drops it after the adapter has released it, so no work request can reach unmapped memory,
 //!   whatever address it names.
 #![expect(unsafe_code, reason = "calls libibverbs, which takes and returns raw pointers")]
 

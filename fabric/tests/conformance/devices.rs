@@ -1,5 +1,5 @@
-//! Promises about which adapter a connection uses. Only on `verbs`; as for all of its promises, the
-//! variables that `pair.rs` reads name the adapters.
+//! Promises about which RDMA adapter a connection uses. They apply only to `verbs`; as for all of
+//! its promises, the environment variables that `pair.rs` reads name the adapters.
 
 mod verbs {
     use rackscan_fabric::{Address, ConnectError, DeviceError, ListenError, Listener, Operation, connect};

@@ -1,5 +1,5 @@
-//! Promises about strangers: a caller that does not prove the cluster key learns nothing and stops
-//! nobody.
+//! Promises about the handshake: a caller that does not prove the cluster key learns nothing and
+//! stops nobody.
 
 use std::{
     io::{Read, Write},

@@ -1,4 +1,4 @@
-//! Promises about reads and operations that are posted after them.
+//! Promises about the order of reads and the operations that are posted after them.
 
 use rackscan_fabric::{
     Access, Connection, Done, Ending, Event, Operation, Region, RemoteRegion, limits::SEND_BYTES_MAX,

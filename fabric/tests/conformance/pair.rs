@@ -1,4 +1,4 @@
-//! Two connected ends, and the small steps that every promise is made of.
+//! Connects two ends of a wire, and offers the small steps of which every promise consists.
 
 use std::{
     sync::{

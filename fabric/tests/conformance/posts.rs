@@ -1,4 +1,4 @@
-//! Promises about messages in boxes: arrival, wake-ups, endings.
+//! Promises about messages in post boxes: arrival, wake-ups, endings.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Promises about operations that must not happen: each is refused by name, and the memory stays as
-//! it was.
+//! Promises about forbidden operations: each is refused with an error that names the reason, and
+//! the memory stays as it was.
 
 use rackscan_fabric::{
     Access, Connection, Ending, Event, Listener, Operation, OperationError, OutOfBounds, PostError, Region,

@@ -1,5 +1,5 @@
-//! Promises about many strangers at a time: whatever callers without the cluster key do, callers
-//! that hold it are served meanwhile.
+//! Promises about many callers without the cluster key: whatever they do, callers that hold the key
+//! are served meanwhile.
 
 use std::{
     io::{ErrorKind, Read, Write},

@@ -1,4 +1,4 @@
-//! Promises about senders whose packets come through an adapter.
+//! Promises about senders whose packets arrive through an RDMA adapter.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Promises about what arrives, from whom and in which order.
+//! Promises about which messages arrive in an inbox, from which sender and in which order.
 
 use std::time::Instant;
 

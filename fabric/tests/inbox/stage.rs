@@ -1,4 +1,5 @@
-//! An inbox with its listener and callers, and messages that show their sender and number.
+//! Sets up an inbox with its listener and callers, and makes messages that contain their sender and
+//! number.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
-//! Promises about remote atomics: which accesses they are atomic against, and which not.
+//! Promises about remote atomics: against which accesses they are atomic, and against which they
+//! are not.
 
 use rackscan_fabric::{
     Done, Operation,

@@ -1,4 +1,4 @@
-//! Promises about virtual time: who moves it, and that equal seeds give equal histories.
+//! Promises about virtual time: which calls advance it, and that equal seeds give equal histories.
 
 use std::{
     collections::HashSet,

@@ -1,4 +1,4 @@
-//! Messages in boxes, on networks that tear and reorder writes and whose sender crashes.
+//! Tests messages in post boxes, on networks that tear and reorder writes and whose sender crashes.
 
 use rackscan_fabric::{
     Event,

@@ -1,4 +1,4 @@
-//! A failing seed is printed, and `RACKSCAN_SEED` replays it exactly.
+//! Tests that a failing seed is printed, and that `RACKSCAN_SEED` replays it exactly.
 
 use std::process::Command;
 

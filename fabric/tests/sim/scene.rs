@@ -1,4 +1,4 @@
-//! A client, a server, and memory of the server that the client may use.
+//! Sets up a client, a server, and memory of the server that the client may use.
 
 use rackscan_fabric::{
     Access, ClusterKey, Connection, Done, Event, Listener, Operation, OperationError, Region, RemoteRegion,

@@ -1,11 +1,11 @@
-//! Handles a node that is silent: sends keep-alives, and fails the requests of callers that should
-//! not wait for it.
+//! Handles a silent node: sends keep-alives, and fails the requests of callers that should not wait
+//! any longer.
 //!
 //! Invariants
-//! - A caller that can go without the node is told when a keep-alive was not answered in time; all
-//!   others when the node has been silent for longer.
-//! - A posted request is never forgotten for that: its memory stays reserved until the node answers
-//!   or its connection has ended.
+//! - A caller that does not need this node gets an error as soon as a keep-alive is not answered in
+//!   time; all other callers get it when the node has been silent for longer.
+//! - A posted request is never forgotten for that reason: its memory stays reserved until the node
+//!   answers or its connection has ended.
 
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ impl NodeConnection {
     pub(super) fn mark_unresponsive(&self, since: Instant) {
         if self.node_state.mark_unresponsive(since) {
             let (node, address) = (self.dial.node, &self.dial.address);
-            tracing::warn!(%node, %address, "a node is unresponsive: it takes connections and does not answer");
+            tracing::warn!(%node, %address, "a node is unresponsive: it is connected and does not answer");
         }
     }
 

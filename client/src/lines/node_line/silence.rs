@@ -1,7 +1,7 @@
 //! Decides when a silent node of `Lines` is lost.
 //!
 //! Invariants
-//! - A node that owes nothing gets no keep-alive, and is not lost for its silence.
+//! - A node that owes no reply gets no keep-alive, and is not lost because it is silent.
 
 use std::time::Instant;
 

@@ -1,22 +1,26 @@
 //! Follows unavailable participants by reading replicas of their logs.
 //!
 //! ```text
-//! replicas of its log, asked for at all nodes -> one that has everything -> its records from the beginning on -> told, except other participants' keys
-//! each round:   does it still have everything? what has come behind them (a participant that cannot be reached from here may go on writing)
-//! in doubt:     prepared there, and no end: how do its other participants vote?
+//! at first      all nodes report their replicas of the log -> one that contains every acknowledged record is read from its
+//!               beginning -> its records are passed on, except keys outside of the prefix
+//! each round    check that this replica is still complete, and read the records that were added to it: a participant
+//!               that cannot be reached from here may continue to write
+//! in doubt      for transactions that the participant has prepared and not ended: its other participants tell their votes
 //! ```
 //!
-//! A vote and a commit are acknowledged when they are in the replicas that count
-//! ([`rackscan_format::message::LogGeneration`]), so those have everything that was acknowledged.
+//! A participant acknowledges a vote or a commit only when it is in the replicas of the log's
+//! current generation ([`rackscan_format::message::LogGeneration`]), so these contain everything
+//! that was acknowledged.
 //!
 //! Invariants
 //! - At most as many participants are treated as unavailable as the cluster may go without, and
-//!   only those of which a replica is proved to have every acknowledged record
+//!   only those of which a replica is proved to contain every acknowledged record
 //!   ([`newest_replicas`]): a stale replica is never read.
-//! - A record is told after its checksum, which continues that of the record before, was found
-//!   right: copies are verified like feeds.
-//! - A transaction that an unavailable participant has prepared counts when one of its participants
-//!   has committed it, or all have prepared it: as if the participant asked itself.
+//! - A record is passed on only if its checksum, which continues that of the record before, is
+//!   right: replicas are verified like feeds.
+//! - A transaction that an unavailable participant has prepared counts as committed when one of its
+//!   participants has committed it, or all have prepared it. The participant would decide in the
+//!   same way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -172,7 +176,7 @@ impl Follower {
             let end = *end.get_or_insert(held.end.offset_bytes);
             let is_stuck = bytes.is_empty() && from < end || unavailable.rest.len() > RECORD_BYTES_MAX;
             let records =
-                if is_stuck { Err("it does not go on".to_owned()) } else { unavailable.records(&bytes) };
+                if is_stuck { Err("it ends too early".to_owned()) } else { unavailable.records(&bytes) };
             let records = records.map_err(|why| {
                 tracing::warn!(%participant, replica_node = %unavailable.replica_node, why, "a copy of the log of an unavailable participant is damaged");
                 StopReason::Lost(participant)
@@ -264,7 +268,7 @@ impl Cluster {
             node: replica_node,
             during,
             found: error.to_string(),
-            expected: "bytes within the target".to_owned(),
+            expected: "bytes that fit into the memory for them".to_owned(),
         };
         span.copy_out(0, &mut bytes).map_err(bad)?;
         Ok((held, bytes, generation))

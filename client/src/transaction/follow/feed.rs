@@ -1,4 +1,5 @@
-//! The feed of one participant, and the records in it.
+//! Reads the feed of one participant (the memory in which it publishes its records), and passes its
+//! records to the program.
 
 use rackscan_fabric::{RawSlice, RemoteRegion};
 use rackscan_ramp::{

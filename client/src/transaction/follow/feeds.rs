@@ -1,13 +1,14 @@
-//! Reads all feeds to their ends.
+//! Reads the feeds of all participants to their ends.
 //!
 //! ```text
-//! mapped:   header copied, pieces copied, header copied     .. at the end of the round, for all of them: are the nodes there?
-//! else:     header read -> pieces read -> header read       all participants at the same time, into the memory of their connections
+//! feed that is mapped here    header copied, records copied, header copied   at the end, for all of them: check that their nodes are alive
+//! any other feed              header read -> records read -> header read     all participants at the same time, one-sidedly, into the
+//!                                                                            memory of their connections
 //! ```
 //!
 //! Invariants
-//! - A round reads each feed at least to the end that its first look at the header found.
-//! - Bytes are judged in private memory, by `rackscan_ramp::feed`.
+//! - A round reads each feed at least to the end that the first header of the round named.
+//! - Bytes are verified in private memory, by `rackscan_ramp::feed`.
 
 use std::time::Instant;
 

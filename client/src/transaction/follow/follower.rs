@@ -1,4 +1,5 @@
-//! The follower: its state, and how it catches up or begins anew.
+//! Defines the follower: its state, how it catches up with the participants, and how it begins
+//! anew.
 
 use std::{
     collections::{BTreeMap, VecDeque},

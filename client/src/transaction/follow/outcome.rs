@@ -1,4 +1,4 @@
-//! The result of catching up, and the reasons why it can fail.
+//! Defines the result of catching up, and the reasons why it can fail.
 
 use std::time::Duration;
 
@@ -21,17 +21,19 @@ pub struct CaughtUp {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FollowError<F> {
     /// A participant is unavailable, or refuses.
-    #[error("not all participants could be followed: {0}")]
+    #[error("the writes of a participant could not be read: {0}")]
     Participant(#[from] TransactionError),
     /// The participant has no feed.
-    #[error("{participant} has no feed to follow: give its node more memory for transactions")]
+    #[error(
+        "{participant} has no feed, from which its writes could be read: give its node more memory for transactions"
+    )]
     NoFeed {
         /// The participant.
         participant: ParticipantId,
     },
     /// A feed was overwritten before it was read, in every attempt.
     #[error(
-        "the feed of {participant} could not be followed in {attempts} attempts: {why}; give its node more memory for transactions"
+        "the feed of {participant}, which contains its latest writes, could not be read in {attempts} attempts: {why}; give its node more memory for transactions"
     )]
     Behind {
         /// The participant.
@@ -44,7 +46,7 @@ pub enum FollowError<F> {
     /// After the time limit, some transaction was still not read to its end, because others were
     /// committed all the time.
     #[error(
-        "after {rounds} rounds in {waited:?} there was still a transaction that was not read to its end: give more time"
+        "all feeds were read {rounds} times in {waited:?}, and there was always a transaction whose end had not been read: set a longer timeout"
     )]
     Unsettled {
         /// How often all feeds were read.

@@ -1,4 +1,5 @@
-//! An unavailable participant, and the records in a replica of its log.
+//! Keeps the state of an unavailable participant, and interprets the records of a replica of its
+//! log.
 
 use std::collections::BTreeMap;
 

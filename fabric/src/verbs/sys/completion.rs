@@ -1,8 +1,8 @@
-//! Completion queues: an adapter's reports, and its wake-ups.
+//! Wraps completion queues: an adapter's reports, and its wake-ups.
 //!
 //! Invariants
-//! - Events taken from a completion channel are acknowledged before their queue is destroyed, which
-//!   would wait for that.
+//! - Events taken from a completion channel are acknowledged before their queue is destroyed,
+//!   because destroying it waits for that.
 #![expect(unsafe_code, reason = "calls libibverbs, which takes and returns raw pointers")]
 
 use std::{

@@ -1,4 +1,4 @@
-//! Queue pairs, shared receive queues and work requests.
+//! Wraps queue pairs, shared receive queues and work requests.
 //!
 //! Invariants
 //! - The bytes of an inline request are copied by the call that posts it; nothing is borrowed past
