@@ -1,6 +1,5 @@
-//! Reads many extents at once, for scan workers.
-//!
-//! [`read_all`] keeps as many reads in flight as the depth allows until every read has ended.
+//! Reads many ranges of devices in one call ([`read_all`]), with as many reads in flight as the
+//! queue depth allows.
 
 use crate::error::ReadAllError;
 use crate::fault::IoFault;

@@ -136,7 +136,7 @@ impl Device {
         }
         if let DirectIo::ToBeMeasured { filesystem } = direct_io {
             let measured = filesystem::reads_through_page_cache(&file, read_first_block);
-            if measured.map_err(os(path, "looking for its first page in the page cache"))? {
+            if measured.map_err(os(path, "checking whether its first page is in the page cache"))? {
                 return Err(OpenError::DirectIoRefused { path: path.to_owned(), filesystem });
             }
         }
@@ -292,7 +292,7 @@ fn extend(path: &Path, file: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
         Err(Errno::FBIG | Errno::INVAL) => {
             Err(OpenError::NoSpace { path: path.to_owned(), needed_bytes: bytes, free_bytes: 0 })
         }
-        Err(errno) => Err(os(path, "giving it its size")(errno)),
+        Err(errno) => Err(os(path, "setting its size")(errno)),
     }
 }
 
@@ -320,7 +320,7 @@ fn alignment_of(path: &Path, file: &OwnedFd) -> Result<Alignment, OpenError> {
         // are always aligned to 4 KiB.
         let kind = FileType::from_raw_mode(fstat(file).map_err(os(path, "fstat"))?.st_mode);
         let block_bytes = match kind {
-            FileType::BlockDevice => ioctl_blksszget(file).map_err(os(path, "asking its block size"))?,
+            FileType::BlockDevice => ioctl_blksszget(file).map_err(os(path, "reading its block size"))?,
             _ => u32::try_from(IO_ALIGN_BYTES).expect("4 KiB fits"),
         };
         Alignment { memory_bytes: block_bytes, offset_bytes: block_bytes }
@@ -340,7 +340,7 @@ fn alignment_of(path: &Path, file: &OwnedFd) -> Result<Alignment, OpenError> {
 /// page cache, even on filesystems that ignore O_DIRECT, so
 /// [`filesystem::reads_through_page_cache`] needs a written block to measure.
 fn write_first_block(path: &Path, file: &OwnedFd) -> Result<(), OpenError> {
-    let mut buffer = one_block().map_err(os(path, "taking memory for a first write"))?;
+    let mut buffer = one_block().map_err(os(path, "allocating memory for a first write"))?;
     buffer.fill(0);
     match rustix::io::pwrite(file, &buffer, 0) {
         Ok(_) => Ok(()),

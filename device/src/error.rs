@@ -1,9 +1,9 @@
-//! The errors of this crate: what failed, and what the reader of the message can do.
+//! Defines the errors of this crate. Each message names the thing that failed, what was found and
+//! expected, and what to do.
 //!
-//! There is one type per boundary: opening a device, making a ring, submitting, reaping, batch
-//! reads, measuring the page cache, pinning threads. Errors of buffers are in `memory`, the fault
-//! of a single operation is in `fault`. Every message names the thing, what was found and what was
-//! expected.
+//! There is one type for each of these actions: opening a device, creating a ring, submitting,
+//! reaping (collecting completions), batch reads, measuring the page cache, pinning threads. The
+//! errors of buffers are in `memory`, the fault of a single operation is in `fault`.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub enum OpenError {
     /// The filesystem refuses O_DIRECT for this file, or accepts it and uses the page cache all the
     /// same.
     #[error(
-        "{path}: {filesystem} does not do direct IO (O_DIRECT) here, and there is no fallback to the page cache; \
+        "{path}: direct IO (O_DIRECT) is not possible on {filesystem}, and there is no fallback to the page cache; \
          put the data folder on ext4, xfs or btrfs, or name a block device (for example `--data DIR`)",
         path = path.display()
     )]
@@ -32,7 +32,7 @@ pub enum OpenError {
     },
     /// Another process has the device open for writing, or the device is mounted.
     #[error(
-        "{path}: in use: another process has it open for writing, or it is a mounted block device; stop that process or \
+        "{path} is in use: another process has it open for writing, or it is a mounted block device; stop that process or \
          name another file",
         path = path.display()
     )]
@@ -41,15 +41,15 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// `create` found an existing file at the path.
-    #[error("{path}: exists already; open it, or remove it first", path = path.display())]
+    #[error("{path} exists already: open it, or remove it first", path = path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
     /// The filesystem has not enough space for a new device file.
     #[error(
-        "{path}: no space for a device file of {needed_bytes} bytes, the filesystem has {free_bytes} bytes free; \
-         free some space or ask for a smaller file",
+        "{path}: the filesystem has no space for a device file of {needed_bytes} bytes, it has {free_bytes} bytes free; \
+         free some space or choose a smaller size",
         path = path.display()
     )]
     NoSpace {
@@ -73,7 +73,7 @@ pub enum OpenError {
         bytes: u64,
     },
     /// Neither a regular file nor a block device.
-    #[error("{path}: is a {found}; expected a regular file or a block device", path = path.display())]
+    #[error("{path} is a {found}, expected a regular file or a block device", path = path.display())]
     NotADevice {
         /// The path.
         path: PathBuf,
@@ -82,8 +82,8 @@ pub enum OpenError {
     },
     /// The device needs an alignment that this crate does not support.
     #[error(
-        "{path}: wants direct IO aligned to {memory_bytes} bytes in memory and {offset_bytes} bytes on the device; \
-         at most {max} bytes and powers of two are supported",
+        "{path}: direct IO must be aligned to {memory_bytes} bytes in memory and {offset_bytes} bytes on this device; \
+         expected powers of two up to {max} bytes",
         path = path.display(),
         max = limits::IO_ALIGN_BYTES
     )]
@@ -144,7 +144,7 @@ pub enum RingError {
         depth: u32,
     },
     /// Too many devices for one ring.
-    #[error("{devices} devices on one ring; at most {max} are possible", max = limits::DEVICES_PER_RING_MAX)]
+    #[error("a ring cannot serve {devices} devices; at most {max} are possible", max = limits::DEVICES_PER_RING_MAX)]
     TooManyDevices {
         /// Devices asked for.
         devices: usize,
@@ -157,7 +157,7 @@ pub enum RingError {
 pub enum SubmitError {
     /// The ring holds as many requests as its depth allows.
     #[error(
-        "the IO queue is full: {in_flight} requests in flight of at most {depth_max}; reap completions first"
+        "the IO queue is full: {in_flight} requests are in flight, at most {depth_max} are possible; reap completions first"
     )]
     QueueFull {
         /// Requests in flight.
@@ -166,7 +166,7 @@ pub enum SubmitError {
         depth_max: u32,
     },
     /// All watches are in use.
-    #[error("all {watches_max} watches of the ring are in use")]
+    #[error("the ring watches {watches_max} descriptors, which is the maximum; remove a watch first")]
     WatchesFull {
         /// The bound.
         watches_max: u32,
@@ -187,7 +187,7 @@ pub enum SubmitError {
     },
     /// Offset or length is not a multiple of the device's alignment.
     #[error(
-        "offset {offset_bytes} and length {length_bytes} must be multiples of {align_bytes} bytes for direct IO"
+        "a request has offset {offset_bytes} and length {length_bytes}; direct IO needs multiples of {align_bytes} bytes"
     )]
     Misaligned {
         /// Offset of the request.
@@ -199,7 +199,7 @@ pub enum SubmitError {
     },
     /// The memory of the transfer is not aligned as the device needs.
     #[error(
-        "memory for direct IO must begin at a multiple of {align_bytes} bytes; this begins {excess_bytes} bytes after one"
+        "memory for direct IO must begin at a multiple of {align_bytes} bytes; this memory begins {excess_bytes} bytes after one"
     )]
     MisalignedMemory {
         /// Address modulo the alignment.
@@ -214,7 +214,9 @@ pub enum SubmitError {
         length_bytes: u32,
     },
     /// The memory is shorter than the transfer.
-    #[error("a transfer of {length_bytes} bytes needs as much memory; {memory_bytes} bytes were given")]
+    #[error(
+        "a transfer of {length_bytes} bytes needs as much memory, but only {memory_bytes} bytes were given"
+    )]
     MemoryTooShort {
         /// Length of the request.
         length_bytes: u32,
@@ -222,7 +224,9 @@ pub enum SubmitError {
         memory_bytes: usize,
     },
     /// The range exceeds the device's end.
-    #[error("bytes {offset_bytes}..+{length_bytes} pass the end of a device of {device_bytes} bytes")]
+    #[error(
+        "bytes {offset_bytes}..+{length_bytes} of a request pass the end of the device, which has {device_bytes} bytes"
+    )]
     OutOfRange {
         /// Offset of the request.
         offset_bytes: u64,
@@ -232,7 +236,7 @@ pub enum SubmitError {
         device_bytes: u64,
     },
     /// The kernel took no more submissions.
-    #[error("the kernel took no more submissions: {source}")]
+    #[error("the kernel accepted no more requests of the io_uring: {source}")]
     Enter {
         /// The kernel's answer.
         source: Errno,
@@ -262,7 +266,9 @@ pub struct ReapError {
 #[non_exhaustive]
 pub enum ReadAllError {
     /// The ring has other requests or watches, whose completions would be lost.
-    #[error("a batch read needs a ring of its own; {in_flight} requests and {watches} watches are in flight")]
+    #[error(
+        "a batch read needs a ring that nothing else uses; {in_flight} requests and {watches} watches are in flight"
+    )]
     RingBusy {
         /// Requests in flight.
         in_flight: u32,
@@ -292,7 +298,7 @@ pub enum ReadAllError {
 
 /// Why residency could not be measured.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: measuring how much is in the page cache: {action} failed: {source}", path = path.display())]
+#[error("{path}: cannot measure how much of the file is in the kernel's page cache: {action} failed: {source}", path = path.display())]
 pub struct ResidencyError {
     /// The file.
     pub path: PathBuf,
@@ -304,7 +310,7 @@ pub struct ResidencyError {
 
 /// Why a thread could not be pinned.
 #[derive(Debug, thiserror::Error)]
-#[error("pinning this thread to core {core} failed: {source}; this process may use cores {allowed:?}")]
+#[error("cannot pin this thread to core {core}: {source}; this process may use cores {allowed:?}")]
 pub struct PinError {
     /// The core asked for.
     pub core: usize,

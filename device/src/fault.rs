@@ -1,8 +1,8 @@
-//! Faults of IO operations, and the decision what an errno means: retry, fail the request, or stop
-//! the node.
+//! Describes why an IO operation failed, and decides what follows from its errno: retry it, fail
+//! the request, or stop the node.
 //!
-//! [`verdict`] is the only function that decides. Invariant: a flush that failed is never retried,
-//! because after a failed flush nobody knows which of the earlier writes are on the medium.
+//! Only [`verdict`] decides. Invariant: a flush that failed is never retried, because after a
+//! failed flush it is unknown which of the earlier writes are on the medium.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ pub fn verdict(operation: Operation, errno: Errno) -> Verdict {
         (_, Errno::INTR) => decided(Retry, "a signal interrupted the operation before it began"),
         (_, Errno::AGAIN) => decided(Retry, "the kernel was out of request slots for a moment"),
         (Operation::Fsync, _) => {
-            decided(StopNode, "after a failed flush nobody knows which earlier writes are on the medium")
+            decided(StopNode, "after a failed flush it is unknown which earlier writes are on the medium")
         }
         (_, Errno::NOMEM) => decided(FailRequest, "the kernel had no memory for the request"),
         (_, Errno::NOBUFS) => decided(FailRequest, "the kernel had no buffers for the request"),
@@ -71,21 +71,26 @@ pub fn verdict(operation: Operation, errno: Errno) -> Verdict {
         (Operation::Read, Errno::TIMEDOUT) => decided(FailRequest, "the device did not answer in time"),
         (Operation::Write, Errno::NOSPC) => decided(FailRequest, "the filesystem or thin device is full"),
         (Operation::Write, Errno::DQUOT) => decided(FailRequest, "the disk quota is used up"),
-        (Operation::Write, Errno::FBIG) => decided(FailRequest, "the write passes the largest file size"),
+        (Operation::Write, Errno::FBIG) => decided(FailRequest, "the write exceeds the maximum file size"),
         // The blocks are not published before a later flush succeeds, so a failed write fails only
         // its request.
         (Operation::Write, Errno::IO | Errno::TIMEDOUT) => {
-            decided(FailRequest, "the medium did not take these blocks")
+            decided(FailRequest, "the medium did not store these blocks")
         }
         (_, Errno::NODEV | Errno::NXIO) => decided(StopNode, "the device is gone"),
-        (_, Errno::ROFS) => decided(StopNode, "the filesystem has turned read-only after an error"),
+        (_, Errno::ROFS) => decided(StopNode, "the filesystem became read-only after an error"),
         (_, Errno::PERM | Errno::ACCESS) => decided(StopNode, "access to the device was withdrawn"),
-        (_, Errno::BADF) => decided(StopNode, "the descriptor is not open for this operation: a bug"),
-        (_, Errno::FAULT) => decided(StopNode, "the memory of the request is not mapped: a bug"),
-        (_, Errno::INVAL) => {
-            decided(StopNode, "the device refuses a request that passed our alignment checks")
+        (_, Errno::BADF) => decided(
+            StopNode,
+            "the descriptor is not open for this operation; this is a bug, please report it",
+        ),
+        (_, Errno::FAULT) => {
+            decided(StopNode, "the memory of the request is not mapped; this is a bug, please report it")
         }
-        _ => decided(FailRequest, "no rule for this errno; failing only the request loses nothing"),
+        (_, Errno::INVAL) => {
+            decided(StopNode, "the device refused a request whose alignment was checked and is correct")
+        }
+        _ => decided(FailRequest, "there is no rule for this error, so only the request fails"),
     }
 }
 

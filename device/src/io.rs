@@ -1,6 +1,6 @@
-//! The trait through which everything above this crate uses devices.
+//! Defines [`DeviceIo`], the trait through which all code above this crate uses devices.
 //!
-//! Implementations of [`DeviceIo`]: [`crate::Ring`] uses io_uring, [`crate::PreadPool`] and
+//! Its implementations: [`crate::Ring`] uses io_uring, [`crate::PreadPool`] and
 //! [`crate::ThreadPerRequest`] use threads that block, and [`crate::sim::SimIo`] simulates devices
 //! in memory from a seed.
 

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   Device (O_DIRECT file or block device)      BufferPool (one slab, allocated at start)
-//!            \                                      |  take -> Buffer (owned by the caller)
+//!            \                                      |  take() -> Buffer (owned by the caller)
 //!             \                                     v
 //!              Ring::submit_read(Read { device, offset, length, into, token })
-//!                   |  buffer belongs to the ring; queue full is an error with numbers
+//!                   |  buffer belongs to the ring; a full queue is an error with numbers
 //!                   v
 //!              Ring::reap(Wait, |completion| ...)   one syscall submits, waits for devices AND watched
 //!                   |                               descriptors (connections, an eventfd)
@@ -13,15 +13,15 @@
 //!              Completion::Read { token, memory, outcome }   buffer belongs to the caller again
 //! ```
 //!
-//! [`PreadPool`] and [`ThreadPerRequest`] keep the same promises with threads that read and wait,
-//! for comparison.
+//! [`PreadPool`] and [`ThreadPerRequest`] keep the same promises with threads that block in system
+//! calls, for comparison.
 //!
-//! The crate knows nothing of pages, tables, wires or SQL. Users: a storage node's reactors and
+//! The crate does not use pages, tables, wires or SQL. Its users are a storage node's reactors and
 //! scan workers, and the engine's `local` placement.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `device`, `filesystem` | opens devices; tells whether a filesystem honours O_DIRECT |
+//! | `device`, `filesystem` | opens devices; determines whether a filesystem honours O_DIRECT |
 //! | `io` | the trait [`DeviceIo`], which the next four implement |
 //! | `ring/` | [`Ring`]: io_uring |
 //! | `threads/` | [`PreadPool`] and [`ThreadPerRequest`]: threads that block in system calls |
@@ -31,7 +31,7 @@
 //! | `check`, `settle`, `fault` | checks before submission; meaning of results; meaning of errnos |
 //! | `memory/` | [`BufferPool`] and memory that other crates mapped |
 //! | `residency`, `pin` | measures the page cache; pins threads to cores |
-//! | `limits`, `error` | all bounds; one error type per boundary |
+//! | `limits`, `error` | all bounds; the errors, one type for each action |
 //!
 //! Invariants
 //! - Data never goes through the page cache: a file that cannot be read directly is not opened
@@ -40,7 +40,7 @@
 //! - Every queue has a fixed depth; offsets, lengths and alignments are checked before the kernel
 //!   sees them.
 //! - One function decides what an errno means: [`fault::verdict`].
-//! - `unsafe` stands only in `memory/`, `ring/uring.rs`, `threads/system_call.rs` and
+//! - `unsafe` occurs only in `memory/`, `ring/uring.rs`, `threads/system_call.rs` and
 //!   `residency.rs`.
 //!
 //! Needs Linux 6.1 or later with io_uring allowed.

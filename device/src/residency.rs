@@ -1,8 +1,8 @@
-//! Measures how much of a file is in the page cache.
+//! Measures how much of a file is in the kernel's page cache.
 //!
-//! It checks the promise that a scan leaves nothing of the data files in the page cache, and
-//! whether a filesystem honours O_DIRECT. It asks mincore(2), which answers per page of a mapping;
-//! mapping a file does not load it.
+//! The measurement checks two things: that a scan leaves no data in the page cache, and that a
+//! filesystem honours O_DIRECT. It uses mincore(2), which reports for each page of a mapping
+//! whether it is in memory; mapping a file does not load it.
 #![expect(unsafe_code, reason = "maps a file to ask mincore(2) about it")]
 
 use std::ffi::c_void;
@@ -31,7 +31,7 @@ pub fn resident_bytes(path: impl AsRef<Path>) -> Result<u64, ResidencyError> {
     let failed = |action| move |source| ResidencyError { path: path.to_owned(), action, source };
     let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let file = File::open(path).map_err(errno).map_err(failed("opening it"))?;
-    let file_bytes = file.metadata().map_err(errno).map_err(failed("asking its length"))?.len();
+    let file_bytes = file.metadata().map_err(errno).map_err(failed("reading its length"))?.len();
     let page_bytes = rustix::param::page_size();
     let mut resident_pages = 0;
     let mut offset_bytes = 0;

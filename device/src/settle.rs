@@ -1,7 +1,8 @@
-//! Interprets the kernel's result for a transfer, which comes from a ring or from a system call.
+//! Decides what follows from the kernel's result for a transfer: the transfer is done, continues,
+//! or has failed.
 //!
-//! A pure function decides between done, again (after a transient refusal, or for the rest of a
-//! short transfer), and fault.
+//! A transfer continues after a transient refusal, or to move the remaining bytes if only some were
+//! moved. The decision is a pure function, the same for rings and for system calls.
 //!
 //! Invariant: a transfer continues only if it made progress or has retries left, so it always ends.
 

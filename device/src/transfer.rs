@@ -1,4 +1,4 @@
-//! A request between its submission and its completion.
+//! A transfer: a read, write or flush between its submission and its completion.
 //!
 //! Invariants
 //! - A transfer owns its memory, so nothing else can use the memory while the transfer exists.

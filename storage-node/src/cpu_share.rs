@@ -1,8 +1,8 @@
 //! Measures how much processor time this process may use.
 //!
-//! The answer is the number of processors that it may run on, reduced by the quotas of its control
-//! group and of the groups around that. Whoever chooses between this node and another needs it: a
-//! container's quota shows in no count of processors.
+//! The result is the number of processors that the process may run on, reduced by the quotas of its
+//! control group and of the enclosing groups. Clients compare it between nodes when they choose
+//! where to run a scan; the number of processors alone does not show a container's quota.
 //!
 //! Invariants
 //! - Quotas may change while the process runs. One thread reads them again, at most once in

@@ -1,9 +1,9 @@
-//! Replaces a small file, so that a crash leaves the earlier or the new one, and a full disk does
-//! not matter.
+//! Replaces a small file atomically: after a crash, either the earlier or the new content is there,
+//! and a replacement succeeds even on a full disk.
 //!
-//! Invariant: the earlier file stays under the name of the new one, and the next replacement
-//! overwrites it. So its space is available even if the disk is full by then, and a node can still
-//! start.
+//! Invariant: the earlier file stays under the name of the new one (such as `NAME.new`), and the
+//! next replacement overwrites it. So its disk space is available even if the disk is full by then,
+//! and a node can still start.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! The errors of a node: why it does not start, and why it stopped.
+//! Defines why a node does not start, and why it stopped.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub enum StartError {
     #[error("device: {0}")]
     Device(#[from] OpenError),
     /// A device file must be made, and the configuration does not give its size.
-    #[error("device {path}: does not exist, and the configuration gives no size; add size = \"64GiB\"", path = path.display())]
+    #[error("device {path} does not exist, and the configuration gives no size to create it with: add size = \"64GiB\"", path = path.display())]
     NoSize {
         /// The file.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum StartError {
     #[error("transactions: {0}")]
     Participant(#[from] ParticipantFileError),
     /// The scratch area could not be made.
-    #[error("scratch on device {path}: {reason}", path = path.display())]
+    #[error("scratch area on device {path}: {reason}", path = path.display())]
     Scratch {
         /// The device.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum StartError {
         reason: String,
     },
     /// The catalog could not be encoded for readers.
-    #[error("encoding the catalog: {0}")]
+    #[error("the catalog cannot be encoded: {0}")]
     Encode(#[from] CodecError),
     /// The memory budget is too small, or larger than this process may use.
     #[error("memory_budget: {reason}")]

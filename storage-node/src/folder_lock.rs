@@ -1,10 +1,10 @@
-//! Locks a data folder for one node, and says which process holds it.
+//! Locks a data folder for one node, and reports which process holds the lock.
 //!
-//! The node that runs over a folder locks (`flock`) the file `lock` in it and writes its process id
-//! there.
+//! The node that uses a folder locks (`flock`) the file `lock` in it, and writes its process id
+//! into the file.
 //!
 //! Invariants
-//! - At most one node runs over a folder. The kernel releases the lock when its process ends,
+//! - At most one node uses a folder. The kernel releases the lock when the node's process ends,
 //!   however it ends.
 
 use std::{
@@ -40,8 +40,8 @@ pub enum FolderLockError {
     },
     /// Another process has it.
     #[error(
-        "{folder}: process {owner} runs a node over this data folder, expected nobody: a data folder has one node. End it \
-         (`rackscan cluster stop --node {node}`, or `kill {owner}`), or let this node have another `data_dir`",
+        "{folder}: process {owner} already runs a node over this data folder, and a data folder has one node: end that process \
+         (`rackscan cluster stop --node {node}`, or `kill {owner}`), or give this node another `data_dir`",
         folder = folder.display()
     )]
     InUse {

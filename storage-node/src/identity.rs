@@ -1,21 +1,22 @@
 //! Identifies a data folder: its node, the nodes of its cluster, and whether it is the newest state
-//! that other nodes know.
+//! of the folder that other nodes know.
 //!
-//! `identity.toml` in the data folder records this. The first start of a node writes it; every
-//! start increments its number.
+//! The file `identity.toml` in the data folder records this. The first start of a node writes it;
+//! every start increments the number of starts in it.
 //!
 //! ```text
-//! check          before anything is opened: compare cluster, node, member list and place, and
-//!                refuse a folder that a peer has found outdated
-//! begin          when the store is open: count one more start, durable before the node listens
-//! record_start   on a connection to a peer, and before a part of its log is kept, durably
+//! check          before anything is opened: compare cluster, node, member list and path of the folder,
+//!                and refuse a folder that another node has found outdated
+//! begin          when the store is open: increment the number of starts, durable before the node listens
+//! record_start   record a start of another node, durably: when it connects, and before a part of its log is stored
 //! ```
 //!
 //! Invariants
-//! - The member list of a folder never changes. Addresses, devices and the folder's place may.
+//! - The member list of a folder (all nodes of the cluster) never changes. Addresses, devices and
+//!   the path of the folder may change.
 //! - A folder of an earlier version gets its member list once, and only if its tables do not
 //!   contradict the list.
-//! - A copy of a folder is refused while its original exists, and nothing is written to it.
+//! - A copy of a folder is refused while its original exists, and nothing is written to the copy.
 
 mod error;
 

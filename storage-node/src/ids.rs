@@ -1,4 +1,4 @@
-//! The ids by which a node names its connections, its requests in progress and their operations.
+//! Defines the ids of a node's connections, of its requests in progress and of their operations.
 
 /// Names a connection for as long as the process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

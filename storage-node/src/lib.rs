@@ -1,19 +1,20 @@
-//! Storage nodes: keep pages on devices, version and protect tables, and serve pages and scans.
+//! Storage nodes: store pages on devices, version and protect tables, run transactions on keys, and
+//! serve pages and scans.
 //!
 //! ```text
-//!  listeners --> reactor threads (one ring, some connections each)        scan workers (one ring each)
+//!  listeners --> reactor threads (one io_uring, some connections each)    scan workers (one io_uring each)
 //!                  message -> serve -> request/*                            ScanQueue -> SegmentScan
 //!                    fetch    device --> requester's memory                   device --> pages --> rows
 //!                    process  ---------------------- job ------------------->              |
-//!                    append   source --> checked --> device                 requester's memory, or staging
+//!                    append   client's memory --> checked --> device        requester's memory, or staging
 //!                    publish  --> publishing thread --> catalog file
 //!                    transact --> participant (first reactor) --> log thread --> log; slots --> read by peers
 //!                                                      \--> peers' thread (connections to other nodes) --> their participants
 //!                  reply  <---------------------- message queue --------------------
-//!  relays: a listener, a thread and a ring each (`relay`) --> other nodes' relays, device
+//!  relays: a listener, a thread and an io_uring each (`relay`) --> other nodes' relays, device
 //! ```
 //!
-//! The path of each kind of work, file by file
+//! The path of each kind of work, file by file (mail: a message queue between threads of the node)
 //! - remote-fetch: `bridge/reactor` -> `serve` -> `request/fetch` -> the device's ring -> one-sided
 //!   write -> reply.
 //! - remote-process: `bridge/reactor` -> `serve` -> `request/process` -> `scan_pool/worker` ->
@@ -29,14 +30,14 @@
 //!   `store/publish` -> `store/catalog_file`.
 //!
 //! Invariants
-//! - A node talks only to the nodes that its configuration names (`peers`), and only about
+//! - A node communicates only with the nodes in its configuration (`peers`), and only about
 //!   transactions, their logs, and stripes that it relays.
 //! - Requests are stateless, except for transactions. A client that dies leaves at most a load,
 //!   leases and locks, which end with its connection, and prepared transactions, which their
 //!   participants end.
 //! - All memory is divided at start (`memory_plan`). Every queue has its bound in [`limits`].
-//! - No bytes of a peer or a file can make the node panic.
-//! - The node knows pages, programs and catalogs; it knows nothing of SQL.
+//! - No bytes from a peer or a file can make the node panic.
+//! - The node interprets pages, programs and catalogs, but no SQL.
 
 #![forbid(unsafe_code)]
 

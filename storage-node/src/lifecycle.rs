@@ -83,6 +83,6 @@ impl Drop for Guard {
 /// keeps its priority.
 pub(crate) fn be_nice(nice: u8) {
     if let Err(error) = rackscan_fabric::be_nice(nice) {
-        tracing::warn!(nice, %error, "a thread keeps its priority");
+        tracing::warn!(nice, %error, "the priority of a thread could not be changed");
     }
 }

@@ -1,4 +1,4 @@
-//! The limits of a storage node.
+//! Defines the limits of a storage node.
 //!
 //! Invariants
 //! - The bound of every queue, pool and table of this crate is here. Relations between them are

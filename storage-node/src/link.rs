@@ -1,13 +1,13 @@
-//! A reactor's state of one connection.
+//! Manages one connection of a reactor: posts its operations, and queues those that do not fit yet.
 //!
 //! Invariants
-//! - Operations go out in the order in which they were requested; those for which the connection's
-//!   queue has no room wait here.
-//! - All that is posted in one turn of the reactor goes out together, at the latest before the
+//! - Operations are posted in the order in which they were requested. Those for which the
+//!   connection's queue has no room wait here.
+//! - All operations of one turn of the reactor are sent together, at the latest before the
 //!   connection is polled, armed or closed.
-//! - The waiting operations are bounded: transfers by the connection's requests, each of which has
-//!   a bounded number in flight, replies by `REPLIES_WAITING_MAX`, beyond which the connection is
-//!   closed.
+//! - The waiting operations are bounded. Transfers are bounded by the connection's requests, each
+//!   of which has a bounded number in flight. Replies are bounded by `REPLIES_WAITING_MAX`; beyond
+//!   it, the connection is closed.
 
 mod posts;
 

@@ -3,27 +3,27 @@
 //! ```text
 //! relays        as configured; none without relays. Rings, sums, checksums and links of sessions that
 //!               relay stripes, and the links that belong to no session yet, up to the maximum of each
-//!               address. The node divides the rest of the budget as if that were all:
+//!               address. The remainder of the budget is divided as if it were the whole:
 //!
-//! cache         as configured, or an eighth of the budget if the rest can spare it
-//! transactions  as configured, or a sixteenth of the budget if the cache and the rest can spare it:
-//!   copies      1/8 where nodes know each other, at most 4 MiB: pieces of logs on their way to log
-//!               replicas here, and from this participant to others. Of the remainder:
-//!   transit     1/8: requests being served, and their records in batches of the log (more where that
+//! cache         as configured, or an eighth of the budget if enough remains for the other parts
+//! transactions  as configured, or a sixteenth of the budget if enough remains for the other parts:
+//!   copies      1/8 if the configuration lists other nodes, at most 4 MiB: pieces of logs in transit to
+//!               log replicas here, and from this participant to other nodes. Of the remainder:
+//!   transit     1/8: requests being served, and their records in batches of the log (more if 1/8
 //!               is less than the largest request)
-//!   feed        1/8, bounded either way: recent writes, for followers (one fabric region)
-//!   slots       half of the remainder: newest versions, where peers read them (one fabric region)
+//!   feed        1/8, between a minimum and a maximum: recent writes, for followers (one fabric region)
+//!   slots       half of the remainder: newest versions, which peers read one-sidedly (one fabric region)
 //!   versions    the other half: all versions, and the state of their transactions
 //!
 //! the remainder, in sixteenths:
-//! staging       6: pages and results on their way to or from a requester (a fabric region per reactor
+//! staging       6: pages and results in transit to or from a requester (a fabric region per reactor
 //!               or poller; two buffers suffice where every wire maps the requester's memory here)
 //! scans         6: half of it pages being scanned, half the scan's own memory (a pool per worker)
 //! appends       1: pages being checked and written (a pool per reactor or poller)
 //! metadata      2: directories of the tables, twice: parsed, and encoded as the catalog
-//! wires         1: the receive queues of the reactors, and post boxes of connections that use them
+//! wires         1: the receive queues of the reactors, and the boxes of connections that use them
 //!
-//! connections   as configured, each with its maximum of own memory. That is beside the budget,
+//! connections   as configured, each with its maximum of own memory. This is in addition to the budget,
 //!               because only connections that are used take it.
 //! ```
 //!

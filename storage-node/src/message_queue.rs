@@ -1,11 +1,11 @@
-//! Queues of messages from other threads to reactors.
+//! Passes messages ("mail") from other threads of the node to a reactor, in a bounded queue.
 //!
 //! Invariants
-//! - Senders never wait. The queue is bounded: outcomes by the reactor's own requests, messages for
-//!   the participant by the requests of all reactors, replies of other nodes by the requests
-//!   outstanding there, new connections by `MESSAGE_QUEUE_MAX`.
-//! - Ringing the bell after sending wakes a reactor that sleeps, however the two interleave: the
-//!   bell stays rung until it is drained.
+//! - Senders never wait. Each kind of message is bounded: outcomes by the reactor's own requests,
+//!   messages for the participant by the requests of all reactors, replies of other nodes by the
+//!   requests outstanding there, new connections by `MESSAGE_QUEUE_MAX`.
+//! - Ringing the bell after sending wakes a reactor that sleeps or is falling asleep: the bell
+//!   stays rung until the reactor drains it.
 
 use std::{
     collections::VecDeque,

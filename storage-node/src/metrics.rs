@@ -1,9 +1,10 @@
-//! The counters of a node since it started.
+//! Counts what a node has done since it started.
 //!
 //! Invariants
-//! - One structure of plain counters, always compiled; every thread of the node adds to it.
-//! - Counters never decrease. The gauges are `connections_open`, `connections_with_boxes` and
-//!   `memory_used_bytes`.
+//! - All counters are in one plain structure that is always compiled; every thread of the node adds
+//!   to it.
+//! - Counters never decrease. The exceptions, which are gauges, are `connections_open`,
+//!   `connections_with_boxes` and `memory_used_bytes`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,8 +1,8 @@
 //! Makes a node's files and folders readable by their owner only.
 //!
-//! Earlier versions used the default mode of the system, which is readable by everybody. The node
-//! makes such files private when it starts. (This version creates private files: `rackscan node`
-//! sets the mask of its process.)
+//! Earlier versions created files with the default mode of the system, which everybody can read.
+//! The node makes such files private when it starts. (This version creates private files: `rackscan
+//! node` sets the umask of its process.)
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 

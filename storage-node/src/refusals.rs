@@ -1,4 +1,4 @@
-//! Makes the refusals that many kinds of requests answer with.
+//! Builds the refusals that many kinds of requests share.
 
 use rackscan_format::message::{Refusal, RefusalCode};
 

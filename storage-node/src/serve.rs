@@ -1,7 +1,7 @@
-//! Dispatches a request to the file that serves it.
+//! Passes each request to the file that serves its kind.
 //!
-//! This is the only match on a request's kind. Each arm checks what can be checked at once, and
-//! makes the [`Work`] that the reactor then drives.
+//! This is the only `match` on a request's kind. Each arm makes the checks that need no waiting,
+//! and creates the [`Work`] that the reactor then advances.
 
 use std::sync::atomic::AtomicU64;
 

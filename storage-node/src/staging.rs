@@ -1,8 +1,7 @@
-//! Staging memory for bytes between a device and a wire that cannot reach the requester's memory
-//! directly.
+//! Staging memory: buffers for bytes in transit between a device and a wire that cannot reach the
+//! requester's memory directly.
 //!
-//! Each reactor has one fabric region, allocated at start. Pages and results are placed in it and
-//! sent from there.
+//! Each reactor has one fabric region, allocated at start. A slot is a piece of it.
 //!
 //! Invariants
 //! - A [`Slot`] belongs to one request, which returns it when neither a device nor the wire uses it

@@ -1,8 +1,8 @@
-//! A request in progress of any kind, and the table of them.
+//! Defines tasks, which are requests in progress, and the table of all tasks of a reactor.
 //!
 //! Invariants
-//! - A task leaves the table only when none of its operations is in flight, so its index names
-//!   nothing else meanwhile.
+//! - A task leaves the table only when none of its operations is in flight, so until then its index
+//!   refers to no other task.
 //! - Every task ends with exactly one reply, or when its connection ends.
 
 use std::time::Instant;

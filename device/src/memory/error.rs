@@ -1,4 +1,4 @@
-//! Why a pool of buffers was not made, or did not hand out a buffer.
+//! Defines why a pool of buffers could not be created, and why it could not hand out a buffer.
 
 use rustix::io::Errno;
 
@@ -22,7 +22,9 @@ pub enum PoolError {
         largest_bytes: usize,
     },
     /// The system does not have enough memory.
-    #[error("taking {total_bytes} bytes of memory for IO buffers failed: {source}; lower the memory budget")]
+    #[error(
+        "cannot allocate {total_bytes} bytes of memory for IO buffers: {source}; lower the memory budget"
+    )]
     NoMemory {
         /// Bytes of the slab.
         total_bytes: usize,
@@ -37,7 +39,7 @@ pub enum PoolError {
 pub enum TakeError {
     /// The length is zero, or exceeds the pool's largest buffer.
     #[error(
-        "a buffer of {wanted_bytes} bytes was asked for; this pool's buffers have 1 to {largest_bytes} bytes"
+        "a buffer of {wanted_bytes} bytes is not possible; buffers of this pool have 1 to {largest_bytes} bytes"
     )]
     BadLength {
         /// Bytes asked for.
@@ -47,7 +49,7 @@ pub enum TakeError {
     },
     /// No free range is long enough now; memory is freed when the owners of buffers drop them.
     #[error(
-        "no buffer of {wanted_bytes} bytes is free: {free_bytes} of {total_bytes} bytes are free in the pool"
+        "the buffer pool has no free piece of {wanted_bytes} bytes: {free_bytes} of its {total_bytes} bytes are free"
     )]
     Exhausted {
         /// Bytes asked for.

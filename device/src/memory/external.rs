@@ -1,7 +1,7 @@
-//! Memory that another crate has mapped, as source or target of transfers.
+//! Memory that another crate has mapped, as source or destination of transfers.
 //!
-//! An example is a fabric region: a peer may read or write it at any time, so this crate never
-//! makes slices over it. The kernel copies into it, and the simulator stores single bytes
+//! An example is a fabric region. A peer may read or write it at any time, so this crate never
+//! creates Rust slices over it. The kernel copies into it, and the simulator stores single bytes
 //! atomically.
 #![expect(unsafe_code, reason = "carries a raw pointer whose owner promises that it stays mapped")]
 

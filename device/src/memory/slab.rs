@@ -1,10 +1,11 @@
-//! The memory of a pool: one anonymous private mapping, allocated and populated at start.
+//! Allocates the memory of a buffer pool (the slab): one anonymous private mapping, populated at
+//! start.
 //!
 //! Invariants
-//! - The mapping lives as long as the `Slab`; its bytes are always initialised (the kernel gives
-//!   zeroes).
-//! - `Slab` makes references only in [`Slab::bytes`] and [`Slab::bytes_mut`], whose callers
-//!   guarantee exclusion.
+//! - The mapping lives as long as the `Slab`; its bytes are always initialised (the kernel fills
+//!   new memory with zeroes).
+//! - `Slab` creates references only in [`Slab::bytes`] and [`Slab::bytes_mut`], whose callers
+//!   guarantee exclusive access.
 #![expect(unsafe_code, reason = "maps anonymous memory and makes slices over it")]
 
 use std::ptr::NonNull;

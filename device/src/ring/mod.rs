@@ -1,7 +1,7 @@
-//! [`DeviceIo`](crate::DeviceIo) over io_uring: one thread keeps many transfers in flight.
+//! Implements [`DeviceIo`](crate::DeviceIo) by io_uring: one thread has many transfers in flight.
 //!
-//! `queue` is the interface, `uring` talks to the kernel and owns the memory in flight, `watches`
-//! is the table of watched descriptors, `memlock` raises the limit of locked memory.
+//! `queue` is the interface, `uring` calls the kernel and owns the memory in flight, `watches` is
+//! the table of watched descriptors, `memlock` raises the limit of locked memory.
 
 mod memlock;
 mod queue;

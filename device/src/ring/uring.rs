@@ -1,13 +1,13 @@
-//! Talks to io_uring and keeps the memory of transfers valid while the kernel uses it.
+//! Calls io_uring, and keeps the memory of transfers valid while the kernel uses it.
 //!
 //! This is the only file of the ring with `unsafe`.
 //!
 //! Invariants
-//! - Memory of a transfer is stored in `slots` before its entry is pushed, and leaves `slots` only
-//!   after the kernel's completion of that entry was seen. So no memory is freed or reused while
-//!   the kernel uses it.
-//! - `user_data` of a transfer is its slot; of a watch, its index with [`WATCH_BIT`]; of all other
-//!   entries, [`IGNORED`].
+//! - Memory of a transfer is stored in the table `slots` before its entry is pushed to the
+//!   submission queue, and leaves `slots` only after the kernel's completion of that entry was
+//!   seen. So no memory is freed or reused while the kernel uses it.
+//! - The `user_data` of a transfer is its index in `slots`; of a watch, its index with
+//!   [`WATCH_BIT`]; of all other entries, [`IGNORED`].
 //! - The registered pool lives as long as the ring, so registered addresses never refer to other
 //!   memory.
 #![expect(unsafe_code, reason = "gives addresses to the kernel and keeps them valid until it is done")]

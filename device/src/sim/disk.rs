@@ -1,9 +1,9 @@
 //! The content of a simulated device, now and after a crash.
 //!
 //! Invariants
-//! - `now` is the content that reads see: it has every completed write.
-//! - `durable` is the content that flushes have made durable: `durable` + `unsynced` (in order) =
-//!   `now`. It is stored separately only while there are unsynced writes.
+//! - `now` is what reads return: it contains every completed write.
+//! - `durable` is what flushes have made durable. Applying the writes in `unsynced`, in order, to
+//!   `durable` yields `now`. It is stored separately only while there are unsynced writes.
 
 use super::random::Random;
 

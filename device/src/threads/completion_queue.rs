@@ -1,4 +1,5 @@
-//! Returns finished transfers from the worker threads to the submitting thread.
+//! Returns finished transfers from the worker threads to the submitting thread, and wakes it by an
+//! event descriptor (the bell).
 //!
 //! Invariants
 //! - A transfer that ends after [`CompletionQueue::fall_asleep`] returned true rings the bell; one

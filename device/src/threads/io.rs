@@ -98,8 +98,8 @@ impl<W: Workers> ThreadedIo<W> {
             return Err(RingError::TooManyDevices { devices: config.devices.len() });
         }
         let os = |action| move |source| RingError::Os { action, source };
-        let done = Arc::new(CompletionQueue::new().map_err(os("make an event descriptor"))?);
-        let watches = Watches::new(done.as_fd()).map_err(os("make an epoll"))?;
+        let done = Arc::new(CompletionQueue::new().map_err(os("create an event descriptor"))?);
+        let watches = Watches::new(done.as_fd()).map_err(os("create an epoll instance"))?;
         let workers = workers(&config, &done)?;
         Ok(Self {
             workers,

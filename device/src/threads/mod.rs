@@ -1,10 +1,10 @@
-//! [`DeviceIo`](crate::DeviceIo) over threads that block in system calls, for a thread that must
-//! not block.
+//! Implements [`DeviceIo`](crate::DeviceIo) by threads that block in system calls, for a thread
+//! that must not block.
 //!
-//! `io` is the interface, the same as that of the ring; `workers` are the threads, a fixed number
-//! of them or one for each request; `system_call` moves the bytes; `completion_queue` returns
-//! finished transfers and wakes the submitting thread; `watches` holds the watched descriptors, in
-//! an epoll.
+//! `io` is the interface, the same as that of the ring. `workers` are the threads, a fixed number
+//! of them or one for each request. `system_call` moves the bytes. `completion_queue` returns
+//! finished transfers and wakes the submitting thread. `watches` contains the watched descriptors,
+//! in an epoll instance.
 
 mod completion_queue;
 mod io;

@@ -1,6 +1,7 @@
 //! The descriptors that a thread watches while it waits for its workers.
 //!
-//! They are in an epoll, together with the bell of [`super::completion_queue`].
+//! One epoll instance contains them, together with the event descriptor of
+//! [`super::completion_queue`] (the bell).
 //!
 //! Invariants
 //! - A watch has its own duplicate of the descriptor, so one file can be watched several times, and

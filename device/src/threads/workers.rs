@@ -235,5 +235,5 @@ fn errno_of(error: &std::io::Error) -> Errno {
 }
 
 fn not_made(error: &std::io::Error) -> RingError {
-    RingError::Os { action: "make a thread that reads devices", source: errno_of(error) }
+    RingError::Os { action: "create a thread that reads devices", source: errno_of(error) }
 }

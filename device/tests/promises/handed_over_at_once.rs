@@ -1,4 +1,5 @@
-//! Promise: with `HandOver::EachAtOnce` the kernel gets a transfer when it is submitted.
+//! Promise: with `HandOver::EachAtOnce`, a transfer is handed to the kernel as soon as it is
+//! submitted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

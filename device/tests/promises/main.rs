@@ -1,4 +1,4 @@
-//! What this crate promises, one file per promise.
+//! Tests what this crate promises, one file per promise.
 
 mod direct_io_moves_exactly_the_bytes;
 mod handed_over_at_once;

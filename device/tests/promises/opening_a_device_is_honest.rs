@@ -1,4 +1,4 @@
-//! Promise: a device is opened for direct IO and owned exclusively, or the error says what was
+//! Promise: a device is opened for direct IO and owned exclusively, or the error states what was
 //! found and what to do.
 
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Promise: every implementation accepts as many requests as its depth and refuses more with the
-//! numbers, malformed requests never reach the kernel, and no memory is ever lost.
+//! Promise: every implementation accepts as many requests as its depth and refuses more with an
+//! error that states both numbers, malformed requests never reach the kernel, and no memory is ever
+//! lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

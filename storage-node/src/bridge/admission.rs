@@ -1,8 +1,8 @@
-//! Decides whether a request is begun.
+//! Decides whether a request may begin, by the number of requests in progress.
 //!
 //! Invariants
 //! - The number of requests in progress on one connection and on one reactor is bounded. A further
-//!   request is refused and may be sent again.
+//!   request is refused, and the client may send it again.
 
 use rackscan_format::message::{Refusal, RefusalCode};
 

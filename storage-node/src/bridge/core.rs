@@ -1,12 +1,11 @@
-//! What a request may use while it is served: the devices, the memory and the connections of one
-//! reactor.
+//! Contains the resources of one reactor that its requests use: devices, memory and connections.
 //!
-//! It is separate from the reactor's table of requests, so that a request can be given both itself
-//! and this.
+//! It is separate from the reactor's table of requests, so that a request can be borrowed together
+//! with these resources.
 //!
 //! Invariants
-//! - Every device operation and wire transfer carries the position of its task, to which its
-//!   completion is reported.
+//! - Every device operation and wire transfer carries the position of its request in the table, to
+//!   which its completion is reported.
 //! - Nothing here blocks.
 
 use std::{os::fd::BorrowedFd, sync::Arc};

@@ -1,13 +1,15 @@
 //! Receives the requests of many clients at one reactor.
 //!
-//! They arrive in the reactor's inbox, which decides the ring into which a client writes. Clients
-//! that send often get a private ring, the others share one; the traffic is measured continuously.
+//! Requests arrive in the reactor's inbox: receive rings, which are memory that clients write
+//! messages into. The inbox decides the ring into which a client writes. Clients that send often
+//! get a private ring, all others share one ring; the inbox measures the traffic continuously.
 //!
 //! Invariants
-//! - Requests of one client are delivered in the order in which it sent them, even while it is
-//!   moved to another ring.
-//! - A request that arrives before its connection was handed over waits for it. The number of
-//!   waiting requests is bounded; a client that exceeds it is refused when its connection arrives.
+//! - Requests of one client are delivered in the order in which it sent them, even while it moves
+//!   to another ring.
+//! - A request that arrives before its connection was handed to the reactor waits for it. The
+//!   number of waiting requests is bounded; a client that exceeds it is refused when its connection
+//!   arrives.
 //! - Requests that arrive after their connection was closed are dropped.
 
 use std::collections::HashMap;

@@ -1,15 +1,16 @@
-//! Executes the device operations of a reactor or poller.
+//! Executes the device operations of a reactor, or of a poller, which is a reactor that leaves the
+//! waiting for devices to other threads.
 //!
-//! | bridge | io | |
+//! | bridge | io | threads that execute the operations |
 //! |---|---|---|
-//! | `reactor` | `uring` | a ring: the thread itself has all its operations in flight |
+//! | `reactor` | `uring` | the reactor itself, which has all its operations in flight in one io_uring |
 //! | `reactor` | `pread` | a fixed number of threads that wait, for all connections of the reactor |
 //! | `static` | | the same, for the connections of a poller |
-//! | `dynamic` | | a thread for each operation |
+//! | `dynamic` | | one thread for each operation |
 //!
 //! Invariants
-//! - All other code is the same for each bridge, so that a comparison measures only which thread
-//!   waits for the device.
+//! - All other code is the same for each bridge, so a comparison of bridges measures only which
+//!   thread waits for the device.
 
 use rackscan_device::{
     BufferPool, BufferRegistration, Completion, DeviceIndex, DeviceIo, Fsync, HandOver, PreadPool, Read,

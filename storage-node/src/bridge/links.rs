@@ -1,12 +1,13 @@
-//! The connections of a reactor, and which of them must be polled.
+//! Contains the connections of a reactor, and the lists of those that must be polled.
 //!
 //! Invariants
-//! - An idle connection costs a turn nothing: it is in no list until its watch fires or something
-//!   is posted to it.
+//! - An idle connection costs a turn of the reactor nothing: it is in no list until its watch fires
+//!   or something is posted to it.
 //! - A connection that is in no list is armed and watched, so anything that arrives on it fires its
 //!   watch.
-//! - The next release hands over what was posted and held back. Code that posts therefore gets the
-//!   connection by [`Links::use_at`].
+//! - Posted operations are held back until the next release of their connection. Code that posts
+//!   therefore gets the connection by [`Links::use_at`], which puts it on the list of connections
+//!   to release.
 
 use std::collections::HashMap;
 

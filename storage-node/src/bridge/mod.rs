@@ -1,23 +1,23 @@
-//! Moves requests from the wire to the devices and replies back.
+//! Moves requests from the wire to the devices, and replies back.
 //!
-//! Each thread owns a share of the connections and access to the devices. With the bridge
-//! `reactor`, that access is a ring of the thread, so that requests become reads and reads become
-//! one-sided writes without a hand-off between threads. With `static` and `dynamic`, other threads
-//! wait for the devices (`io`), as in the systems that the reactor is compared with; all other code
-//! is the same.
+//! Each reactor thread owns some of the connections and has access to the devices. With the bridge
+//! `reactor`, the thread has its own io_uring, so a request is read, executed and answered by
+//! one-sided writes in the same thread. With `static` and `dynamic`, other threads wait for the
+//! devices (`io`), as in the systems that the reactor is compared with; all other code is the same.
 //!
 //! ```text
 //! reactor    the loop of one thread: polls, advances requests, sleeps (connect, mail, posts, sleep)
-//! core       what a request may use while it is served
+//! core       the resources that a request uses
 //! links      the connections of a reactor
-//! intake     the requests that arrive in its inbox
+//! intake     the requests that arrive in the reactor's inbox
 //! admission  refuses requests beyond the bounds
 //! outcome    turns results into replies
 //! io         the device operations of each bridge
 //! ```
 //!
 //! Invariants
-//! - A reactor's parts belong to its thread. Other threads reach it only through its message queue.
+//! - A reactor's parts belong to its thread. Other threads communicate with it only through its
+//!   message queue.
 
 mod admission;
 mod core;

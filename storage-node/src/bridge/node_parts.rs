@@ -1,4 +1,4 @@
-//! The parts of a node that all its reactors share.
+//! Contains the parts of a node that all its reactors share.
 
 use std::{
     sync::{Arc, OnceLock, atomic::AtomicUsize},

@@ -1,7 +1,7 @@
 //! Turns the result of a request into a reply.
 //!
 //! Invariants
-//! - An answer that reports a time reports that of the whole request.
+//! - A time in an answer is the time of the whole request.
 
 use rackscan_format::message::{Answer, Payload, Refusal, RefusalCode, ReplyMessage};
 

@@ -1,18 +1,19 @@
-//! The loop of one thread that serves many connections and devices, and sleeps when it is idle.
+//! Runs a reactor: a thread that serves many connections and devices, and sleeps when it is idle.
 //!
 //! ```text
-//! messages, listeners, connections, inbox, ring -- each polled without waiting --> requests advance --> replies
-//! idle for a short time, if polling has paid recently: arm the inbox and every connection, then sleep in
-//! one system call on the ring, which watches them, the listeners and the message queue
+//! messages, listeners, connections, inbox, io_uring -- each polled without waiting --> requests advance --> replies
+//! idle for a short time, if polling was useful recently: arm the inbox and every connection, then sleep in
+//! one system call on the io_uring, which watches the inbox, the connections, the listeners and the message queue
 //! ```
 //!
 //! Invariants
-//! - A task is removed only when nothing that it started is in flight; its connection may be closed
-//!   earlier.
-//! - Requests that wait for memory are served in the order in which they began to wait, except that
-//!   nobody waits behind a request whose own connection holds what it waits for.
-//! - An idle reactor uses no processor time. It never sleeps with a completion that it has not
-//!   processed.
+//! - A task (a request in progress) is removed only when nothing that it started is in flight; its
+//!   connection may be closed earlier.
+//! - Requests that wait for memory are served in the order in which they began to wait, with one
+//!   exception: nothing waits behind a request whose own connection holds the memory that it waits
+//!   for.
+//! - An idle reactor uses no processor time. It never sleeps while it has an unprocessed
+//!   completion.
 
 mod connect;
 mod mail;

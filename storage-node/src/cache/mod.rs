@@ -1,10 +1,10 @@
-//! Connects the node's requests and devices to its page cache.
+//! Connects the node's page cache to its devices and to its connections.
 //!
-//! `rackscan-cache` decides which pages are kept and how clients read them; this module gives its
-//! memory to devices and connections.
+//! `rackscan-cache` decides which pages are cached and how clients read them; this module lets
+//! devices write into its memory and grants connections access to it.
 //!
 //! Invariants
-//! - A connection has at most one grant of the cache, for reading.
+//! - A connection gets access to the cache at most once, and for reading only.
 //! - A node has no cache, or one whose memory was allocated at the start.
 
 use std::sync::Arc;

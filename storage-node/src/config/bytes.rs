@@ -1,8 +1,7 @@
-//! Parses and prints numbers of bytes as people write them.
+//! Parses and prints sizes in bytes.
 //!
-//! `4096`, `"128KiB"`, `"512 MiB"`, `"1.5GiB"`; decimal units (`"10GB"`) too. Printed in the
-//! largest binary unit that is exact.
-//! largest binary unit that is exact.
+//! It accepts `4096`, `"128KiB"`, `"512 MiB"`, `"1.5GiB"`, and decimal units such as `"10GB"`. It
+//! prints a size in the largest binary unit in which the size is a whole number.
 
 use std::{fmt, str::FromStr};
 
@@ -27,7 +26,7 @@ const UNITS: [(&str, u64); 10] = [
 
 /// Why a text is not a number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?} is no size; expected a number of bytes, or a number with a unit, like \"512MiB\"")]
+#[error("{found:?} is not a size; expected a number of bytes, or a number with a unit, like \"512MiB\"")]
 pub struct ByteSizeError {
     found: String,
 }

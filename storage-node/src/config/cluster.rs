@@ -1,7 +1,6 @@
-//! The id of a cluster.
+//! Parses the id of a cluster from a number or a name. The id of a name is its 64-bit FNV-1a hash.
 //!
-//! It is a number, or a name that stands for one: its 64-bit FNV-1a hash. The same name always
-//! means the same cluster. The key, not this number, keeps strangers out.
+//! The id only detects wrong configurations. Access is protected by the key of the cluster.
 
 use std::fmt;
 

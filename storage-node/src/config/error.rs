@@ -1,4 +1,4 @@
-//! The errors of a node's configuration.
+//! Defines the errors of a node's configuration.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("configuration {file}: could not be read: {source}", file = file.display())]
+    #[error("configuration {file} could not be read: {source}", file = file.display())]
     Read {
         /// The file.
         file: PathBuf,

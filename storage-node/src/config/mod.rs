@@ -1,4 +1,4 @@
-//! The configuration of a node.
+//! Defines the configuration of a node: its keys, their defaults and their bounds.
 //!
 //! ```toml
 //! node = 0
@@ -8,11 +8,11 @@
 //! listen = ["shm:node0/socket", "tcp:127.0.0.1:7410"]
 //! key_file = "cluster.key"          # 64 hexadecimal digits
 //! memory_budget = "512MiB"          # optional, as everything below
-//! cache = "64MiB"                   # of the memory budget, for pages that are wanted often; "0" for none
+//! cache = "64MiB"                   # of the memory budget, for pages that are read often; "0" for no cache
 //! transactions = "32MiB"            # of the memory budget, for keys and their versions; "0" keeps no keys
 //! transactions_log = "1GiB"         # the maximum size of their log on the disk; by default it may fill the disk
-//! log_replicas_min = 1              # replicas in other nodes that must have a record before it is acknowledged; with fewer available, writes are refused. By default 1 with three nodes or more, else 0
-//! transactions_nice = 0             # the niceness of the threads that write transactions, here and as copies: up to 19, which lets queries on the same host run first
+//! log_replicas_min = 1              # replicas on other nodes that must have a record before it is acknowledged; with fewer available, writes are refused. By default 1 with three nodes or more, else 0
+//! transactions_nice = 0             # the nice value of the threads that write the log and log replicas and that talk to other nodes: up to 19, which lets queries on the same host run first
 //! reactors = 1
 //! scan_workers = 2
 //! pin_cores = [0, 1]
@@ -21,11 +21,11 @@
 //! io_threads = 4                    # for each reactor or poller that reads by pread
 //! pollers = 4                       # of the bridges "static" and "dynamic", in place of reactors
 //! scratch = "1GiB"                  # an area of the first device for experiments of the laboratory; none by default
-//! relay = ["shm:node0/relay"]       # addresses where stripes are relayed, each with a thread of its own; none by default. Without them, clients protect their loads themselves
+//! relay = ["shm:node0/relay"]       # addresses of the node's relays, which compute parity together with other nodes; each has its own thread; none by default. Without relays, clients compute the parity of their loads themselves
 //! relay_memory = "64MiB"            # of the memory budget, for stripes that are relayed; this is the default for each address
-//! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this node ends no transactions of lost clients, and its log has no copies
+//! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them, this node ends no transactions of lost clients, and its log has no replicas
 //! connections = 3600                # maximum number of connected clients and nodes, with up to 96 KiB each in addition to the memory budget
-//! members = [0, 1]                  # all nodes of the cluster; a data folder records them once, and is refused with others
+//! members = [0, 1]                  # all nodes of the cluster; a data folder records this list once, and refuses a different one
 //! private_rings = 4                 # receive rings of a reactor for clients that send often; the others share one
 //! scan_cpu_ms = 5000                # processor time of one scan; a scan that takes more is bounced, and the engine scans the segment
 //! scan_memory = "64MiB"             # stored pages and groups that one scan may hold; a scan that needs more is bounced too

@@ -1,10 +1,12 @@
-//! One copy of another node's log: a file that records are appended to.
+//! Stores one replica of another node's log, in a file to which records are appended.
+//!
+//! In this folder, a copy is a log replica, and its origin is the node that owns the log.
 //!
 //! Invariants
-//! - The copy ends where its records stop following one another. Bytes after that on the disk do
-//!   not count and are overwritten.
+//! - The copy ends with its last record that continues the one before. Bytes after that on the disk
+//!   do not count, and are overwritten.
 //! - A full disk leaves the copy unchanged.
-//! - Disk space is reserved after the copy's end, and its origin knows how much.
+//! - Disk space is reserved beyond the copy's end, and its amount is reported to the origin.
 
 use std::{
     fs::{File, OpenOptions},

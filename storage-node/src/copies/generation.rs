@@ -1,16 +1,17 @@
-//! Stores the newest generation of a log that a node knows, so that it survives any crash.
+//! Stores the newest generation of a log that this node knows, so that it survives any crash. A
+//! generation is a numbered set of the log replicas that count.
 //!
 //! The file has two slots. A write overwrites the slot that is not the newest, so a torn write
-//! leaves the newest intact. The file never grows, so once it exists a full disk does not prevent a
-//! write.
+//! leaves the newest intact. The file never grows, so once it exists, a full disk does not prevent
+//! a write.
 //!
-//! | file | |
+//! | file | log |
 //! |---|---|
-//! | `transactions.generation` | of the node's own log |
-//! | `copies/<origin>.generation` | of another node's log |
+//! | `transactions.generation` | the node's own log |
+//! | `copies/<origin>.generation` | the log of the node with the id `<origin>` |
 //!
 //! Invariants
-//! - The number only grows.
+//! - The number of the stored generation only grows.
 
 use std::{
     fs::{File, OpenOptions},
@@ -109,7 +110,9 @@ fn slot(generation: &LogGeneration) -> io::Result<[u8; SLOT_BYTES]> {
     let mut slot = [0; SLOT_BYTES];
     let length = u16::try_from(encoded.len()).unwrap_or(u16::MAX);
     let place = slot.get_mut(LENGTH_BYTES..LENGTH_BYTES + encoded.len());
-    let place = place.ok_or_else(|| invalid(format!("a generation of {} bytes", encoded.len())))?;
+    let place = place.ok_or_else(|| {
+        invalid(format!("the encoded generation has {} bytes, which is too long", encoded.len()))
+    })?;
     place.copy_from_slice(&encoded);
     slot[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
     Ok(slot)

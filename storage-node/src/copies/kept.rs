@@ -1,4 +1,4 @@
-//! The outcome of a request to the thread of copies.
+//! Defines what the replicas' thread answers to a request.
 
 use rackscan_format::message::{CopyHeld, LogGeneration, LogKept};
 

@@ -1,30 +1,34 @@
-//! Keeps copies of other nodes' transaction logs.
+//! Stores replicas of other nodes' transaction logs. In this folder, a copy is such a replica, and
+//! its origin is the node that owns the log.
 //!
 //! ```text
-//! request/keep_log -- bytes, a bounded queue --> this thread: copies/<origin>.log --one flush for all that came meanwhile--> message queue
-//! request/copy_of_log -- which part? ----------/            \-> bytes --> message queue
+//! request/keep_log -- bytes, a bounded queue --> this thread: copies/<origin>.log -- one flush for all requests that waited --> message queue
+//! request/copy_of_log -- reads a part --------/            \-> bytes --> message queue
 //! ```
 //!
-//! | file, in the folder `copies` of the node's data folder | |
+//! | file in the folder `copies` of the node's data folder | content (`<origin>`: the id of the origin) |
 //! |---|---|
-//! | `<origin>.log` | the valid copy: what its origin gets if it has lost its own log. Zeroes follow it where disk space was reserved |
-//! | `<origin>.log.new` | a copy that is being made; it replaces the valid one when it is complete |
-//! | `<origin>.log.cut` | what a copy had and its origin's log has not, one cut after the other; bounded as `transactions.log.cut` is, the newest cut is kept |
-//! | `<origin>.log.cut.new` | a new version of that being written; never read |
+//! | `<origin>.log` | the valid copy, which its origin fetches if it has lost its own log. Zeroes follow where disk space was reserved |
+//! | `<origin>.log.new` | a copy that is being written; it replaces the valid one when it is complete |
+//! | `<origin>.log.cut` | bytes that were in a copy but are not in its origin's log, one cut after the other; bounded as `transactions.log.cut` is, and the newest cut is always stored |
+//! | `<origin>.log.cut.new` | a new version of that file while it is being written; never read |
 //! | `<origin>.log.<number>-<record>` | a copy that was set aside because the origin's new log is not a shorter version of it |
-//! | `<origin>.log.damaged` | a file whose beginning is not that of a log |
+//! | `<origin>.log.damaged` | a file that does not begin like a log |
 //! | `<origin>.generation` | which replicas of that log count, as far as this node knows (`generation`); also for logs without a replica here |
 //!
+//! Logs that replace one another, each a shorter version of the one before, form a row, which their
+//! numbers show.
+//!
 //! Invariants
-//! - Everything that is answered is on the disk.
-//! - Bytes are kept only if they continue the log: their numbers and checksums are checked, whoever
-//!   sends them.
+//! - A request is answered only when its effect is on the disk.
+//! - Bytes are stored only if they continue the log. Their numbers and checksums are checked,
+//!   whichever node sends them.
 //! - Bytes of a copy are discarded only if a shorter log of the same row replaces them, if they
-//!   never formed a whole record, or if they are cuts that newer cuts displace.
-//! - Only the configured other nodes have copies here. Each can change only its own, which is found
-//!   by its id.
-//! - Copies work even while the node's own participant does not: nodes that start at the same time
-//!   ask each other.
+//!   never formed a whole record, or if newer cuts displace them in the cut file.
+//! - Only the other nodes in the configuration have copies here. Each can change only its own copy,
+//!   which is found by the node's id.
+//! - Copies are served even while this node's own participant is not ready, because nodes that
+//!   start at the same time fetch their logs from each other.
 
 mod copy;
 mod generation;

@@ -1,7 +1,8 @@
-//! The copies of all origins, and which copy of each origin is valid.
+//! Manages the log replicas of all origins (the nodes that own the logs), and decides which copy of
+//! each origin is valid.
 //!
 //! Invariants
-//! - A copy that is being made changes nothing until it is complete and durable.
+//! - A copy that is being written changes nothing until it is complete and durable.
 
 use std::{
     collections::BTreeMap,
@@ -78,8 +79,11 @@ impl Shelves {
             self.generations.insert(origin, file);
         }
         // The entry exists: it was inserted above if it was missing.
-        let unknown =
-            || Trouble::Broken(format!("the generation of the log of node {origin} is gone; this is a bug"));
+        let unknown = || {
+            Trouble::Broken(format!(
+                "the generation of the log of node {origin} is gone; this is a bug, please report it"
+            ))
+        };
         self.generations.get_mut(&origin).ok_or_else(unknown)
     }
 
@@ -95,7 +99,7 @@ impl Shelves {
         if let Some(told) = told.filter(|told| told.number > file.number()) {
             let found = told.members.len();
             if found > LOG_COPIES {
-                let text = format!("{found} replicas in a generation, expected at most {LOG_COPIES}");
+                let text = format!("a generation has {found} replicas, expected at most {LOG_COPIES}");
                 return Err(Trouble::Refused(malformed(text)));
             }
             let written = file.write(told);
@@ -115,7 +119,7 @@ impl Shelves {
                 Found::Damaged => {
                     let beside = self.path(origin, ".damaged");
                     fs::rename(&path, &beside).map_err(broken(&path, "putting it aside"))?;
-                    tracing::warn!(file = %beside.display(), "a copy of a log that begins as no log does was put aside");
+                    tracing::warn!(file = %beside.display(), "a log replica that does not begin like a log was set aside");
                     None
                 }
             };
@@ -145,7 +149,7 @@ impl Shelves {
             }
             tracing::warn!(
                 origin = %origin, file = %path.display(), from = at.offset_bytes, end = before.offset_bytes, kept = %cut_file.display(),
-                "the end of a copy of a log was cut off: its origin's log goes on differently"
+                "the end of a log replica was cut off: the log that it copies continues differently"
             );
         }
         let from = if begins { LOG_HEADER_BYTES as u64 } else { part.offset_bytes };
@@ -195,7 +199,7 @@ impl Shelves {
             Tail::from_header(part.bytes).map_err(|fault| Trouble::Refused(malformed(fault.to_string())))?;
         let found = Tail::salt(part.bytes).unwrap_or_default();
         if found != part.log {
-            let text = format!("a log with number {found:#010x} in its header, expected {:#010x}", part.log);
+            let text = format!("the log has number {found:#010x} in its header, expected {:#010x}", part.log);
             return Err(Trouble::Refused(malformed(text)));
         }
         let path = self.path(origin, ".new");
@@ -225,7 +229,7 @@ impl Shelves {
             fs::rename(&path, &beside).map_err(broken(&path, "putting it aside"))?;
             tracing::warn!(
                 origin = %origin, kept = %beside.display(), records = old.tail().sequence,
-                "a copy of a log was put aside: its origin goes on with a log that does not have all of it; if that is a mistake, its keys are here"
+                "a log replica was set aside: its owner continues with a log that lacks records of it; if that is a mistake, its keys are here"
             );
         }
         fs::rename(&new, &path).map_err(broken(&new, "putting it in place"))?;
@@ -266,7 +270,7 @@ fn refused(file: &Path, fault: Fault) -> Trouble {
     let name = file.display();
     match fault {
         Fault::Foreign(damage) => Trouble::Refused(malformed(format!(
-            "bytes that do not continue the copy of a log {name}: {damage}"
+            "the bytes do not continue the copy of a log {name}: {damage}"
         ))),
         Fault::Full(error) => Trouble::Refused(Refusal::new(
             RefusalCode::Full,

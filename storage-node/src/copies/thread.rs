@@ -1,10 +1,11 @@
-//! The thread that writes copies to the disk, so that no reactor waits for it.
+//! Runs the thread that writes and reads log replicas, so that no reactor waits for the disk.
 //!
 //! Invariants
 //! - One flush serves all requests that arrived since the flush before.
 //! - The number and the bytes of waiting requests are bounded; a further request is refused.
-//! - The start of an origin's folder is recorded durably before a part of its log is acknowledged.
-//! - A disk that fails stops the node, as the disk of its own log does.
+//! - The number of the current start of an origin's data folder is durable here before a part of
+//!   its log is acknowledged.
+//! - If the disk fails, the node stops, as it does when the disk of its own log fails.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! The errors of a data folder that cannot be used.
+//! Defines why a node cannot use a data folder.
 
 use std::{io, path::PathBuf};
 
@@ -24,7 +24,7 @@ pub enum IdentityError {
     },
     /// The file does not say which node the folder belongs to.
     #[error(
-        "{file}: {reason}; expected an identity of version {VERSION}: restore the file from a copy of this folder",
+        "{file}: {reason}; expected the identity of a data folder, version {VERSION}: restore the file from a copy of this folder",
         file = file.display()
     )]
     Damaged {

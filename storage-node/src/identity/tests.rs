@@ -1,4 +1,5 @@
-//! Which folders may a node use? Folders are made, copied and restored as people do it.
+//! Tests which data folders a node accepts. Method: folders are created, copied, moved and
+//! restored, as operators do it.
 
 use super::*;
 use crate::config::DeviceConfig;

@@ -1,10 +1,11 @@
-//! Boxes for requests and replies, which are written one-sidedly instead of being sent as messages.
+//! Contains the boxes of a connection: memory for one request or reply each, which the sender
+//! writes one-sidedly instead of sending a message.
 //!
 //! Invariants
 //! - Boxes are polled in turn, so requests are taken in the order in which they were written. A
-//!   request in any box but the next is not visible yet.
-//! - A connection without boxes pays nothing for them.
-//! - A reply that does not fit its box is sent as a message.
+//!   request is visible only if it is in the next box.
+//! - Connections without boxes have no cost from them.
+//! - A reply that does not fit into its box is sent as a message.
 
 use rackscan_fabric::{
     RegisterError, RemoteRegion,

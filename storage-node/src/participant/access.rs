@@ -1,9 +1,11 @@
-//! Passes requests of any reactor to the participant, and its replies back to the requests.
+//! Passes requests from any reactor to the participant, which belongs to the first reactor, and
+//! passes its replies back.
 //!
 //! Invariants
-//! - A caller's name is never reused: replies to a request that has ended are dropped.
+//! - The number that identifies a caller is never reused, so replies to a request that has ended
+//!   are dropped.
 //! - All replies to a request arrive together.
-//! - Waiting requests are bounded by the requests that reactors have in progress.
+//! - The number of waiting requests is bounded by the requests that reactors have in progress.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,8 +1,8 @@
-//! Hands a participant that is recovered while the node serves to the first reactor.
+//! Hands the participant to the first reactor, if the participant was recovered only after the node
+//! had begun to serve.
 //!
 //! Invariants
-//! - A participant that no reactor takes ends with the node: one that arrives after the reactor has
-//!   ended is dropped.
+//! - If the first reactor has ended before the participant is ready, the participant is dropped.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

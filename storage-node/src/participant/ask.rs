@@ -1,9 +1,10 @@
-//! Asks other participants, and this one, for the outcome of transactions.
+//! Sends the messages that end transactions without their coordinator (`endings`) to other
+//! participants and to this one, and handles the answers.
 //!
 //! Invariants
-//! - The participant asks itself in the same way as others ask it: its own vote counts when it is
-//!   durable.
-//! - A participant that knows no other nodes ends no transactions.
+//! - The participant asks itself in the same way as others, so its own vote counts only when the
+//!   vote is durable.
+//! - A participant whose configuration lists no other nodes ends no transactions.
 
 use std::{sync::atomic::Ordering::SeqCst, time::Instant};
 

@@ -1,4 +1,5 @@
-//! Names the callers of the participant, and holds their messages.
+//! Identifies who sent messages to the participant (a request, or the participant itself), and
+//! contains these messages.
 
 use rackscan_ramp::message::Request;
 

@@ -1,12 +1,12 @@
-//! Maps clients of transactions to their connections.
+//! Records which connection each client of transactions uses.
 //!
-//! A client that vanishes leaves leases, locks and transactions in doubt. It counts as gone when
-//! the connection is closed over which it took its last lease, or, if it has taken none, over which
-//! it first locked or prepared something.
+//! A client that vanishes leaves leases, locks and transactions in doubt. A client counts as gone
+//! when its connection is closed. Its connection is the one over which it took its last lease, or,
+//! if it took none, the one over which it first locked or prepared something.
 //!
 //! Invariants
-//! - A client belongs to one connection at a time; a connection has at most
-//!   `CLIENTS_PER_CONNECTION_MAX`.
+//! - A client belongs to one connection at a time. A connection has at most
+//!   `CLIENTS_PER_CONNECTION_MAX` clients.
 
 use std::collections::HashMap;
 

@@ -1,17 +1,17 @@
-//! Replaces a log by a shorter one while the participant serves.
+//! Replaces the log by a shorter one that recovers to the same state, while the participant
+//! continues to serve.
 //!
 //! ```text
-//! take a snapshot of the store, and note the end of the log
-//!   -> write it to a file beside the log, piece by piece, between batches of the log
-//!   -> append what the log has gained meanwhile: ready
-//! stop adding to the log, and wait until all of it is durable
-//!   -> append the remainder, sync, put the file in the log's place: it is the log now
+//! 1. copy the state of the store to a new file beside the log, in pieces between batches of the log
+//! 2. append to the new file the records that the log has gained meanwhile
+//! 3. stop adding to the log, and wait until all of it is durable
+//! 4. append the last records to the new file, sync it, and rename it to the log
 //! ```
 //!
 //! Invariants
-//! - The log does not change until the new file is durable and in its place; giving up at any step
-//!   before that changes nothing.
-//! - Recovering from the new file gives the same store as recovering from the old log.
+//! - The log does not change until the new file is durable and was renamed. If a step fails before
+//!   that, the old log stays as it is.
+//! - Recovery from the new file yields the same store as recovery from the old log.
 
 use std::io;
 

@@ -1,7 +1,8 @@
-//! Keeps replicas of the participant's log in other nodes.
+//! Replicates the participant's log to other nodes.
 //!
-//! The participant sends them each batch that it gives to its own disk, and waits for both, for a
-//! slow replica not longer than [`COPY_PATIENCE`](crate::limits::COPY_PATIENCE).
+//! The participant sends each batch to its own disk and to the replicas at the same time. It waits
+//! for all of them before it acknowledges, but for a slow replica no longer than
+//! [`COPY_PATIENCE`](crate::limits::COPY_PATIENCE).
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -57,7 +58,7 @@ impl ParticipantService {
                 self.replica_faults.remove(&copy);
                 self.rooms.insert(copy, room);
                 if self.durability.record_copied(copy, sequence) {
-                    tracing::info!(node = %self.replica_node(copy), "a copy of the log of transactions has caught up");
+                    tracing::info!(node = %self.replica_node(copy), "a replica of the log of transactions has caught up");
                 }
                 self.acknowledge();
             }
@@ -129,7 +130,7 @@ impl ParticipantService {
         for copy in self.durability.look(Instant::now()) {
             tracing::warn!(
                 node = %self.replica_node(copy),
-                "writes are acknowledged without this node's copy of the log of transactions, until it has caught up: it does not answer, or is too slow"
+                "writes are acknowledged without this node's replica of the log of transactions, until it has caught up: it does not answer, or is too slow"
             );
         }
         self.acknowledge();
@@ -155,7 +156,7 @@ impl ParticipantService {
                 number = generation.number,
                 members = ?generation.members.iter().map(|node| node.0).collect::<Vec<_>>(),
                 after = generation.began_after,
-                "another set of replicas of the log of transactions is to count"
+                "the set of log replicas that must have each record is being changed"
             );
             self.log.ask(Command::Generation(generation));
         }

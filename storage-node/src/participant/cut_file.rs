@@ -1,14 +1,14 @@
-//! Keeps the bytes that are cut off a log because they are no whole records, or off a replica
-//! because its origin's log continues differently.
+//! Saves the bytes that are cut off the end of a log or a log replica, in a file beside it.
 //!
-//! They go to a file beside the log: whole records, which were acknowledged, may follow a damaged
-//! one.
+//! Bytes are cut off a log from its first damaged record on; acknowledged records may follow there,
+//! which an operator may need. Bytes are cut off a replica if the log that it copies continues
+//! differently.
 //!
 //! Invariants
-//! - A cut is durable here before it is cut off the log, and complete, however long it is.
-//! - The file is no longer than its bound, or than the newest cut if that is longer. Earlier cuts
-//!   are dropped then, with a warning.
-//! - Earlier content is removed only when its replacement is durable.
+//! - The bytes are durable in the file, all of them, before they are cut off.
+//! - The file is no longer than its bound, or than the newest cut if that is longer. To make room,
+//!   earlier cuts are dropped with a warning.
+//! - Earlier cuts are removed only when the file that replaces them is durable.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -65,7 +65,7 @@ pub(crate) fn keep_in(
     if !fits && held_bytes > 0 {
         tracing::warn!(
             file = %path.display(), left_out_bytes = held_bytes, kept_bytes = bytes, most_bytes,
-            "what was cut off a log of transactions earlier was left out for what is cut off now"
+            "bytes that were cut off a log of transactions earlier were dropped to save those that are cut off now"
         );
     }
     Ok(())

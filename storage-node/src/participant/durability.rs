@@ -1,23 +1,27 @@
-//! Decides when a record is durable enough to be acknowledged.
+//! Decides when a record of the log is durable enough to be acknowledged.
+//!
+//! A generation is a numbered set of log replicas that must have a record before it is
+//! acknowledged.
 //!
 //! ```text
-//! set of replicas to wait for changes -> generation proposed -> durable here -> known to its members and enough other nodes -> it counts
+//! the set changes -> a new generation is proposed -> it is durable on this node
+//!     -> its members and enough other nodes know it -> it is in force ("counts")
 //! ```
 //!
-//! A record is acknowledged when it is on this node's disk, in every replica of the generation that
-//! counts, and in every replica of each generation proposed since. A replica that lacks a record
-//! for too long is left out by a new generation, and joins a later one when it has caught up. With
-//! the minimum number of replicas none is left out: then nothing is acknowledged, and no new
-//! records are accepted.
+//! A record is acknowledged when it is on this node's disk, in every replica of the generation in
+//! force, and in every replica of each generation proposed since. A replica that lacks a record for
+//! too long is excluded by a new generation, and is included again when it has caught up. No
+//! replica is excluded below the minimum number of replicas: then nothing is acknowledged, and new
+//! records are refused.
 //!
 //! Invariants
 //! - The acknowledged position never decreases.
 //! - A replica is in a generation only if it has all records that were acknowledged before the
 //!   generation was proposed.
-//! - A record is acknowledged only under a generation that counts. So a node that has lost its disk
-//!   finds a member of the highest generation, or no proof.
-//! - A generation is told to other nodes only when it is durable here: a number never means two
-//!   sets.
+//! - A record is acknowledged only under a generation in force. So a node that has lost its disk
+//!   either finds a member of the highest generation, or cannot prove that a replica is complete.
+//! - Other nodes learn of a generation only when it is durable on this node, so a number never
+//!   stands for two different sets.
 
 use std::time::Instant;
 

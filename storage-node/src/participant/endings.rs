@@ -1,20 +1,21 @@
-//! Ends transactions whose coordinator is silent.
+//! Ends transactions whose coordinator, the client that runs them, is silent.
 //!
 //! ```text
-//! in_doubt --in turn, a bounded number--> ramp's Termination: messages until all participants have answered --> done
-//!    ^---- no progress for a tick: a participant is unavailable; others get their turn ----/
+//! in_doubt queue --> up to ENDINGS_MAX endings run: each sends messages (ramp's Termination) until all participants have answered
+//!      ^                 |
+//!      +-----------------+ no progress until the next tick, because a participant is unavailable: other transactions take the turn
 //! ```
 //!
-//! These are the transactions of a client whose connection is closed, all that are unsettled when
-//! the node starts, and those that have been unsettled for too long although their client's
-//! connection lives. Those in doubt end as their participants vote; of those that are committed the
-//! other participants are told.
+//! An ending runs for a transaction of a client whose connection is closed, for every unsettled
+//! transaction when the node starts, and for a transaction that is unsettled for too long although
+//! its client is connected. A transaction in doubt ends as its participants vote. For a committed
+//! one, the other participants are informed of the commit.
 //!
 //! Invariants
-//! - At most `ENDINGS_MAX` endings run at a time. An ending stops when its transaction is no longer
-//!   open here.
-//! - An ending and the coordinator come to the same outcome for a transaction: votes do not change.
-//! - This code has neither clock nor wire: times and answers are passed in.
+//! - At most `ENDINGS_MAX` endings run at a time. An ending stops when its transaction is settled
+//!   at this participant.
+//! - An ending and the coordinator reach the same outcome, because votes do not change.
+//! - This code uses no clock and no wire: its caller passes in times and answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

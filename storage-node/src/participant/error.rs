@@ -1,4 +1,4 @@
-//! The errors of a participant's files.
+//! Defines the errors of a participant's files: its log and the files beside the log.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ pub enum ParticipantFileError {
         source: io::Error,
     },
     /// The file is not a log.
-    #[error("{file}: {source}; restore it from a copy, or move it away to begin without what it holds", file = file.display())]
+    #[error("{file} is not a valid log of transactions: {source}; restore it from a copy, or move it away, and the node starts without the keys and rows in it", file = file.display())]
     Header {
         /// The file.
         file: PathBuf,
@@ -31,7 +31,8 @@ pub enum ParticipantFileError {
     },
     /// The log cannot be recovered to a store that fits in memory.
     #[error(
-        "{file}: {source}; it was written with a budget of more memory than {budget_bytes} bytes for versions (raise `transactions`), or by something else",
+        "{file}: the log of transactions cannot be recovered: {source}; it was written when the node had more than {budget_bytes} bytes of memory for \
+         versions (then raise `transactions`), or by another program",
         file = file.display()
     )]
     Recover {
@@ -44,7 +45,7 @@ pub enum ParticipantFileError {
     },
     /// Other nodes keep replicas, and none of them is valid.
     #[error(
-        "{file}: the log is lost, and no replica in other nodes is valid: {reason}; put the best one in its place by hand",
+        "{file}: the log of transactions is lost, and no replica of it in other nodes is valid: {reason}; copy the best replica to this file yourself",
         file = file.display()
     )]
     Copies {
@@ -55,8 +56,8 @@ pub enum ParticipantFileError {
     },
     /// Keys were written, and the node is configured to keep none: readers would not see them.
     #[error(
-        "{file}: a file of {bytes} bytes with written keys and rows, and the configuration gives no memory for them: \
-         set `transactions` above 0, or move the file away to begin without what it holds",
+        "{file} is a file of {bytes} bytes with written keys and rows, and the configuration gives no memory for them: \
+         set `transactions` above 0, or move the file away, and the node starts without them",
         file = file.display()
     )]
     NoMemory {
@@ -66,7 +67,7 @@ pub enum ParticipantFileError {
         bytes: u64,
     },
     /// The file of the life's number is not valid.
-    #[error("{file}: {source}; remove it: the count then begins at a random number", file = file.display())]
+    #[error("{file} is damaged: {source}; remove it, and the node counts its starts from a random number on", file = file.display())]
     Life {
         /// The file.
         file: PathBuf,

@@ -1,20 +1,20 @@
-//! The files of a participant, and what a start makes of them.
+//! Opens the files of a participant at the start of a node, and recovers the participant from them.
 //!
-//! | file, in the node's folder | |
+//! | file in the node's data folder | content |
 //! |---|---|
-//! | `transactions.log` | the log, `rackscan_ramp::log`; zeroes follow where disk space was reserved ahead |
-//! | `transactions.log.new` | a new version being written; never read |
-//! | `transactions.log.fetched` | a replica that is being fetched from another node, `recovery`; never read before it is complete |
-//! | `transactions.log.cut` | bytes that were cut off the log because they are no whole records, `cut_file` |
+//! | `transactions.log` | the log, `rackscan_ramp::log`; zeroes follow where disk space was reserved in advance |
+//! | `transactions.log.new` | a shorter log while it is being written; never read |
+//! | `transactions.log.fetched` | a replica while it is being fetched from another node, `recovery`; not read before it is complete |
+//! | `transactions.log.cut` | bytes that were cut off the log because they are not whole records, `cut_file` |
 //! | `transactions.generation` | which replicas of the log count, `copies/generation` |
-//! | `transactions.life` | the number of the participant's life, encoded |
+//! | `transactions.life` | the encoded number of the participant's life: the time from one start of its node to the next |
 //!
 //! Invariants
-//! - A file that is not valid stops the start; it is never overwritten or taken for an empty one.
-//! - A life's number is durable before the life begins, and never reused: the next life increments
-//!   it, and where the file is lost the count begins at a random number.
-//! - The damaged end of the log is cut off only after it is durable in the cut file, and after the
-//!   nodes that may have the remainder were asked.
+//! - An invalid file stops the start; it is never overwritten or treated as empty.
+//! - The number of a life is durable before the life begins, and is never reused: each life
+//!   increments it. If the file is lost, counting starts at a random number.
+//! - The damaged end of the log is cut off only after it is durable in the cut file and the nodes
+//!   that may have the missing records were asked.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -164,7 +164,7 @@ impl ParticipantSetup {
         let number = number_of(&file).map_err(os(&path, "reading it"))?;
         tracing::warn!(
             file = %path.display(), offset = cut.offset_bytes, bytes = cut.bytes, damage = %cut.damage,
-            "the end of the log of transactions is damaged: the nodes that keep copies are asked for it"
+            "the end of the log of transactions is damaged: the nodes with replicas are asked for it"
         );
         Ok(LogState::Damaged(DamagedLog { number, tail, cut_bytes: cut.bytes }))
     }

@@ -1,8 +1,9 @@
-//! The queue of transactions that wait to be ended.
+//! Queues the transactions that wait to be ended, because their coordinator is silent (`endings`).
 //!
 //! Invariants
-//! - Each transaction is in the queue once; there are never more than may be unsettled.
-//! - They are taken in turn, so one that cannot be ended does not block the others.
+//! - Each transaction is in the queue once. The queue is bounded by the maximum number of unsettled
+//!   transactions.
+//! - Transactions are taken in turn, so one that cannot be ended does not block the others.
 
 use std::{collections::BTreeMap, ops::Bound};
 

@@ -1,11 +1,11 @@
-//! The files of a log, as the log's thread uses them.
+//! Defines the operations on files that the log's thread needs: the interface between its logic
+//! (`writer`, `compaction`) and the disk.
 //!
-//! This is the interface between the logic of the log (`writer`, `compaction`) and the disk. The
-//! tests implement it with disks that are full, torn or broken at chosen points.
+//! Tests implement it with disks that become full, write partly or fail at chosen points.
 //!
 //! Invariants
-//! - A full disk is told apart from a failed one: after a full disk, earlier writes are known to be
-//!   intact.
+//! - The interface distinguishes a full disk from a failed one, because after a full disk, earlier
+//!   writes are known to be intact.
 
 use std::{
     fs::{self, File},

@@ -1,12 +1,15 @@
-//! Chooses the replicas that have more of a log whose end is damaged, and limits how long they are
-//! waited for.
+//! Chooses the log replicas that can restore the damaged end of this node's log, and limits how
+//! long to wait for the nodes that store them.
+//!
+//! Logs that replace one another (each a shorter version of the one before) form a row, which their
+//! numbers show.
 //!
 //! Invariants
-//! - A replica is worth fetching only if it has records that the log lacks, and is of the same log
-//!   or of one of its row: those it may replace, or that may replace it.
-//! - If some replica shows that the remaining log is complete, only replicas of that very log can
-//!   continue it.
-//! - Waiting always ends, because there is a log to go on with.
+//! - A replica is fetched only if it has records that the log lacks, and is a replica of the same
+//!   log or of another log in its row.
+//! - If some replica of the same log ends where the intact part of the log ends, no record is
+//!   missing before that point. Then only longer replicas of the same log are used.
+//! - The wait always ends, because the node can continue with the intact part of its log.
 
 use std::{cmp::Reverse, time::Instant};
 

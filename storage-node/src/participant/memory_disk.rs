@@ -1,4 +1,5 @@
-//! A disk in memory for tests of the log. It is full, or breaks, when told so.
+//! Simulates a disk in memory for tests of the log. A test can make it full, or make its flushes
+//! fail.
 
 use std::{
     io,

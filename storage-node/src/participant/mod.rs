@@ -1,30 +1,32 @@
-//! A node's part in transactions: the participant keeps keys, their versions and the log, and
+//! The part of a node in transactions: the participant stores keys, their versions and the log, and
 //! answers clients and other participants.
 //!
 //! ```text
-//! request/transact -> access --(first reactor)--> service: ramp's Participant --batches--> log thread (writer) --> transactions.log
-//!                        \---(others, by mail)---/    \--> slots in registered memory           |
-//!                     replies <-- acknowledged <-- durability <-- position that is on the disk <-+
+//! request/transact -> access --(on the first reactor)----> service: ramp's Participant --batches--> log thread (writer) --> transactions.log
+//!                        \----(on others, by message queue)--/   \--> slots in registered memory           |
+//!                     replies <-- acknowledged <-- durability <-- position that is on the disk <----------+
 //! ```
 //!
-//! - `access`: passes requests of any reactor to the participant, and its replies back. `caller`:
-//!   names them.
-//! - `service`: the participant in the first reactor. `clients`: the connection of each client,
-//!   whose end is the client's. `endings`, `in_doubt`: end transactions without a coordinator;
-//!   `ask`: asks the other participants for that. `slots`: memory that peers read directly.
-//! - `writer`: the thread of the log; it sends a `report`. `compaction`: makes a shorter log.
-//!   `log_file`: the file below it. `durability`: decides what counts as durable.
-//! - `copying`: keeps log replicas in other nodes. `recovery`: recovers a lost log from them, or
-//!   its damaged end (`lost_end`); `arrival` then hands the participant to the first reactor.
-//! - `files`: the files of a participant, and what a start makes of them. `reader`: reads a log
-//!   piece by piece. `cut_file`: keeps what was cut off it.
+//! - `access`: passes requests from any reactor to the participant, and its replies back. `caller`:
+//!   identifies requests.
+//! - `service`: the participant in the first reactor. `clients`: the connection of each client;
+//!   when it closes, the client counts as gone. `endings`, `in_doubt`: end transactions whose
+//!   coordinator is gone; `ask`: asks the other participants for outcomes. `slots`: memory that
+//!   peers read one-sidedly.
+//! - `writer`: the thread of the log, which sends each `report`. `compaction`: replaces the log by
+//!   a shorter one. `log_file`: operations on its files. `durability`: decides what counts as
+//!   durable.
+//! - `copying`: replicates the log to other nodes. `recovery`: recovers a lost log, or its damaged
+//!   end (`lost_end`), from replicas; `arrival` then hands the participant to the first reactor.
+//! - `files`: opens the participant's files at the start. `reader`: reads a log piece by piece.
+//!   `cut_file`: saves what was cut off the log.
 //! - `shared`: the state of the participant that all reactors see.
 //!
 //! Invariants
 //! - The participant belongs to the first reactor's thread, and the log's file to the log's thread.
-//!   They communicate by a bounded queue and mail.
-//! - Nothing is acknowledged before it is durable ([`durability`]). Nothing on the disk is changed
-//!   except records that were never acknowledged.
+//!   They communicate by a bounded queue and a message queue.
+//! - Nothing is acknowledged before it is durable ([`durability`]). On the disk, only records that
+//!   were never acknowledged are changed.
 
 mod access;
 mod arrival;

@@ -1,9 +1,7 @@
-//! Reads a log that is larger than memory.
-//!
-//! It reads through a window that advances by whole records.
+//! Reads a log that is larger than memory, through a window that advances by whole records.
 //!
 //! Invariants
-//! - The records and the end position are those that `rackscan_ramp::log::read` returns for the
+//! - The records and the end position are the same that `rackscan_ramp::log::read` returns for the
 //!   whole file at once.
 
 use std::io;

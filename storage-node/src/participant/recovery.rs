@@ -1,26 +1,28 @@
-//! Recovers a transaction log that is missing, or whose end is damaged, from its replicas.
+//! Recovers the log of transactions from its replicas, if the log is missing or its end is damaged.
 //!
 //! ```text
-//! lost log: ask all other nodes
-//!   a replica provably has every acknowledged record -> fetch, check, put in place, recover as from any log
-//!   no node ever had one                             -> this is a new node: begin with an empty participant
-//!   no proof                                         -> refuse, and say what may be missing; ask again, until
-//!                                                       a person accepts the loss: then use the best replica
+//! log missing: ask all other nodes
+//!   a replica provably has every acknowledged record -> fetch it, check it, recover from it as from any log
+//!   no node ever had a replica                       -> this is a new node: begin with an empty participant
+//!   neither is proved                                -> refuse requests, report what may be missing, ask again,
+//!                                                       until an operator accepts the loss: then use the best replica
 //!
-//! damaged end: ask the replica nodes, until all have answered or were waited for long enough
-//!   a replica has more  -> fetch, check, put in place; keep the damaged end in the cut file
-//!   no replica has more -> cut the end off, and recover from the intact part
+//! end damaged: ask the nodes with replicas, until all have answered or the wait was long enough
+//!   a replica has more records  -> fetch it, check it; save the damaged end in the cut file
+//!   no replica has more records -> cut the damaged end off, and recover from the intact part
 //! ```
 //!
 //! Invariants
-//! - The node begins an empty log only if no other node knows a log of it.
-//! - The node takes no replica that may lack acknowledged records, unless a person decides so.
-//! - The new generation is above every known one, and durable before the log is in place.
-//! - The node checks each record of a replica before it uses it, and takes the longest one offered.
+//! - The node begins an empty log only if no other node knows a log of this node.
+//! - The node uses no replica that may lack acknowledged records, unless an operator accepts that.
+//! - The new generation is higher than every known one, and durable before the log is put in place.
+//! - The node checks each record of a replica before it uses it, and uses the longest valid
+//!   replica.
 //! - The node cuts nothing off its own log before it has asked for the replicas.
 //! - A node with a damaged log does not wait for silent nodes for ever, and reports which were
 //!   silent.
-//! - Meanwhile the node serves everything else, and answers others that recover.
+//! - Meanwhile the node serves all requests that need no keys, and answers other nodes that
+//!   recover.
 
 mod answers;
 mod fetch;
@@ -220,7 +222,7 @@ impl LogSearch<'_> {
             match Lines::begin(self.options.clone()) {
                 Ok(mut lines) => return self.ask(&mut lines),
                 Err(error) => {
-                    tracing::warn!(%error, "the nodes that may keep a copy of the log of transactions cannot be asked");
+                    tracing::warn!(%error, "the nodes that may have a replica of the log of transactions cannot be asked");
                     if self.damaged.is_some() && waiting.is_over(false, Instant::now()) {
                         let all: Vec<NodeId> = self.options.nodes.iter().map(|node| node.id).collect();
                         return self.recovered(None, &all);
@@ -278,14 +280,14 @@ impl LogSearch<'_> {
             tracing::warn!(
                 records = held.end.sequence - damaged.tail.sequence,
                 missing_bytes,
-                "the damaged end of the log of transactions has come back from a copy"
+                "the damaged end of the log of transactions was restored from a replica"
             );
         }
         if !without.is_empty() {
             tracing::warn!(
                 nodes = named(without),
                 last_record = found.end.sequence,
-                "the participant goes on without what these nodes may keep of the damaged end of its log: records may be missing which were acknowledged"
+                "the participant continues without the replicas of these nodes, which may contain the damaged end of its log: acknowledged records may be missing"
             );
         }
         Ok(Some(found))
@@ -365,7 +367,7 @@ impl LogSearch<'_> {
         let may_decide = doubt.best.is_some() || silent.is_empty();
         shared.set_awaits_decision(may_decide);
         if may_decide && shared.has_accepted_loss() {
-            tracing::warn!(%doubt, "a person has decided: the log of transactions goes on with the best replica that was found");
+            tracing::warn!(%doubt, "an operator has accepted the loss: the log of transactions continues with the best replica that was found");
             let best = doubt.best.map(|(node, held, _)| (node, held));
             let (number, quorum) = highest.unwrap_or((0, 0));
             let generation = Some((after_decision(number), quorum));
@@ -417,7 +419,9 @@ impl LogSearch<'_> {
             return damaged.more(&offers);
         }
         if offers.is_empty() {
-            tracing::info!("no other node keeps a log of transactions of this one: it begins with no keys");
+            tracing::info!(
+                "no other node has a replica of the log of transactions of this node: it begins without keys"
+            );
         }
         offers
     }
@@ -436,7 +440,7 @@ impl LogSearch<'_> {
             self.making.shared.set_awaited(format!("waits for its log, which is fetched from node {holder}"));
             match self.fetch(lines, node, held) {
                 Err(Fault::Broken(reason)) => {
-                    tracing::warn!(node = %holder, reason, "a copy of the log of transactions is of no use");
+                    tracing::warn!(node = %holder, reason, "a replica of the log of transactions cannot be used");
                     reasons.push(format!("node {holder}: {reason}"));
                 }
                 fetched => {

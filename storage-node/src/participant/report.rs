@@ -1,4 +1,4 @@
-//! The reports of the log's thread to the participant.
+//! Defines the reports that the log's thread sends to the participant.
 
 use rackscan_format::message::LogGeneration;
 use rackscan_ramp::log::{LogWriter, Tail};

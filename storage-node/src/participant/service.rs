@@ -1,13 +1,13 @@
-//! The participant in the first reactor: serves requests, hands batches to the log, and decides
-//! when the log is replaced.
+//! Runs the participant in the first reactor: serves requests, hands batches of records to the
+//! log's thread, and decides when the log is replaced by a shorter one.
 //!
 //! Invariants
 //! - At most one batch is in flight; records that are added meanwhile form the next one.
-//! - While the log is being replaced nothing is added to it: requests that would add a record wait,
-//!   reads go on.
-//! - A follower of the feed can see what a reply tells of before the reply is sent.
-//! - No transaction is prepared while the disk, or the configured length of the log, is full.
-//!   Prepared transactions still end.
+//! - While the log is being replaced, nothing is added to it: requests that would add a record
+//!   wait, reads continue.
+//! - What a reply reports is in the feed (`slots`) before the reply is sent.
+//! - While the disk is full, or the log has its configured maximum length, no transaction is
+//!   prepared. Prepared transactions still end.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -289,7 +289,7 @@ impl ParticipantService {
                 let sequence = log.sequence();
                 if let Err(waiting) = self.participant.replace_log(log) {
                     let why = format!(
-                        "the log was replaced while {waiting} records were not durable; this is a bug"
+                        "the log was replaced while {waiting} records were not durable; this is a bug, please report it"
                     );
                     self.lifecycle.fail(&why);
                 }

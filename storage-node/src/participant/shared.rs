@@ -1,10 +1,10 @@
-//! The state of the node's participant that all reactors see.
+//! Contains the state of the node's participant that all reactors see.
 //!
 //! Invariants
-//! - The memory that requests and answers in progress hold never exceeds its part (`transit`). When
-//!   some is returned, requests that wait for it are woken on all reactors.
-//! - Every request to the participant holds some of that memory, so the first reactor knows when it
-//!   may end.
+//! - The memory of requests and answers in progress never exceeds its part of the budget
+//!   (`transit`). When memory is returned, the requests that wait for it are woken on all reactors.
+//! - Every request to the participant occupies some of that memory until it ends, so the first
+//!   reactor can observe that none is left before it ends itself.
 
 use std::sync::{
     Arc, Mutex, PoisonError,

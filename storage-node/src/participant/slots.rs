@@ -1,4 +1,8 @@
-//! Memory for slots and for the feed: a region that peers may be granted for reading.
+//! Provides the memory of the participant's slots and of its feed, which clients and other nodes
+//! may read one-sidedly.
+//!
+//! A slot contains the newest committed version of a key. The feed contains the recent records of
+//! transactions, for clients that follow all changes.
 
 use rackscan_fabric::Region;
 use rackscan_ramp::slot::SlotMemory;

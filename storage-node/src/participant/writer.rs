@@ -1,15 +1,16 @@
-//! The thread of the log: makes batches durable, and writes a shorter log on request.
+//! Runs the thread of the log, which makes batches of records durable and writes a shorter log on
+//! request.
 //!
-//! It writes one batch at a time to the end of the log, flushes once, and reports. Meanwhile the
-//! participant gathers the next batch. Between batches it works on a shorter log, if the
-//! participant has asked for one (`compaction`).
+//! The thread writes one batch at a time to the end of the log, flushes once, and reports.
+//! Meanwhile the participant gathers the next batch. Between batches the thread works on a shorter
+//! log, if the participant has asked for one (`compaction`).
 //!
 //! Invariants
-//! - A batch is reported only when it and all before it are durable.
-//! - Disk space is reserved ahead of the log's end, and the participant is told how much. The
-//!   participant accepts only what fits there, so a full disk leaves nothing in doubt.
-//! - A full disk loses nothing: a partly written batch is cut off, kept, and written again when
-//!   there is space.
+//! - A batch is reported only when it and all earlier batches are durable.
+//! - Disk space is reserved beyond the log's end, and its amount is reported to the participant.
+//!   The participant accepts only what fits there, so a full disk leaves nothing in doubt.
+//! - A full disk loses nothing: a partly written batch is cut off the file, kept in memory, and
+//!   written again when there is space.
 //! - A fault that leaves the file's state unknown (a write or flush that fails for another reason)
 //!   stops the node. The batch is not reported.
 
@@ -252,7 +253,7 @@ impl<F: LogFolder, R: Fn(Report)> LogThreadState<F, R> {
                 }
                 Err(Fault::Unknown(action, error)) => {
                     return Err(Fatal(format!(
-                        "log of transactions {}: {action} failed: {error}; what of it is on the disk will show after a restart",
+                        "log of transactions {}: {action} failed: {error}; only a restart of the node shows which records are on the disk",
                         self.folder.name()
                     )));
                 }

@@ -1,4 +1,5 @@
-//! Reports on the log's replicas to the participant.
+//! Defines the reports on log replicas, from the thread that talks to other nodes to the
+//! participant.
 
 /// The disk space for a log replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

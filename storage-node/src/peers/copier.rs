@@ -1,21 +1,23 @@
-//! Sends the participant's log to its replica nodes, and its generation to all other nodes.
+//! Sends the participant's log to the nodes that store its replicas, and the log's generation to
+//! all other nodes. A generation is a numbered set of the replicas that count.
 //!
 //! ```text
-//! connected: ask what the node has of this log
-//!              -> it has a beginning of it:   continue from there
-//!              -> it continues differently:   cut it where this life of the log began, or begin anew
-//! behind:    send the next piece: all that gathered while the last one was in flight
+//! connected: ask which part of this log the node has
+//!              -> a beginning of it:          continue from there
+//!              -> it continues differently:   cut the replica at the position where this process has begun
+//!                                             to write the log, or begin a new replica
+//! behind:    send the next piece: all records that gathered while the last piece was in flight
 //!              -> the node has it:            report to the participant
 //! a shorter log is ready: send its pieces, alternating with those above
 //!              -> the node has all of it:     report to the participant, which switches logs
-//! a new generation: tell all other nodes, with whatever is sent next
-//!              -> the node has it durably:    report to the participant
+//! a new generation: send it to all other nodes, together with the next request
+//!              -> it is durable at the node:  report to the participant
 //! ```
 //!
 //! Invariants
 //! - One request is in flight to each replica node, so the connection's memory belongs to that
 //!   request.
-//! - The participant is told only of records in the replica that counts.
+//! - Only records in the replica that counts are reported to the participant.
 
 use std::sync::Arc;
 
@@ -116,7 +118,7 @@ impl Copier {
             match sent {
                 Ok(()) => self.replica_nodes[copy].asked = Some(PendingRequest { tag: *tags, told, ..asked }),
                 Err(error) => {
-                    tracing::debug!(%error, "a part of the log was not sent to a node that keeps a copy");
+                    tracing::debug!(%error, "a part of the log was not sent to a node with a replica of it");
                     self.replica_nodes[copy].standing = Standing::Rests;
                 }
             }
@@ -199,7 +201,7 @@ impl Copier {
                 }
                 let read = self.outlet.read(number, through, KEPT_BYTES_MAX, &mut self.file, &mut self.bytes);
                 if let Err(error) = read {
-                    tracing::warn!(%error, "the log of transactions could not be read back for a copy");
+                    tracing::warn!(%error, "the log of transactions could not be read back for a replica");
                 }
                 let end = through + self.bytes.len() as u64;
                 let bytes = if self.bytes.is_empty() { None } else { payload(&self.bytes, lines, node) };
@@ -270,7 +272,7 @@ impl Copier {
                 tracing::warn!(
                     copy,
                     reason = refusal.text,
-                    "a node keeps no replica of the log of transactions now"
+                    "a node refuses to store a replica of the log of transactions now"
                 );
             }
             let full = outcome.as_ref().err().filter(|refusal| refusal.code == RefusalCode::Full);
@@ -365,7 +367,7 @@ impl Copier {
             return Standing::Differs { log, from: start };
         }
         if end.offset_bytes > 0 {
-            tracing::warn!(?end, ours = ?point(now.end), "a copy of the log goes on differently: it is made anew");
+            tracing::warn!(?end, ours = ?point(now.end), "a replica of the log continues differently: it is written again from the beginning");
         }
         Standing::Follows { log, through: 0, is_whole: false }
     }

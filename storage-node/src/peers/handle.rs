@@ -1,7 +1,7 @@
-//! The participant's handle on the thread that talks to other nodes.
+//! The participant's access to the thread that talks to other nodes.
 //!
 //! Invariants
-//! - No call waits: an errand without room in the queue is dropped.
+//! - No call waits. A message to another participant is dropped if the queue has no room.
 //! - The thread ends when the handle is dropped.
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc::SyncSender};

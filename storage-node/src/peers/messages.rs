@@ -1,4 +1,4 @@
-//! The messages between the participant and the thread that talks to other nodes.
+//! Defines the messages between the participant and the thread that talks to other nodes.
 
 use rackscan_ramp::{
     message::{ParticipantId, Reply, Request},

@@ -1,22 +1,25 @@
-//! Connects a node's participant to the participants of other nodes: messages about transactions,
-//! and log replication.
+//! Connects a node's participant to other nodes: for messages about transactions, and to replicate
+//! the log.
 //!
 //! ```text
 //! participant (first reactor) -- errands: a bounded queue and a bell --> this thread -- connections --> other nodes
 //!        |-- batches of its log, shared, and the same bell -----------/ (outlet, copier)
-//!        \<---------------- mail: replies, replicas, nodes that are back, ticks --/
+//!        \<---------------- mail: replies, replicas, nodes that are available again, ticks --/
 //! ```
 //!
+//! An errand is a message to another participant. A tick tells the participant that some time has
+//! passed.
+//!
 //! Invariants
-//! - The first reactor never waits for this thread, nor for another node. A message without room,
-//!   or for a node that is unavailable, is dropped; the participant repeats it when the node is
-//!   back, or at the next tick.
-//! - Errands are messages that may be repeated. Parts of the log that are not sent in time are read
-//!   from its file.
-//! - Messages of another node are parsed before use. A node that sends malformed ones, or belongs
-//!   to another cluster, is disconnected.
-//! - The thread sleeps while there is nothing to do. A node whose configuration names no others has
-//!   no such thread.
+//! - The first reactor never waits for this thread or for another node. A message is dropped if the
+//!   queue has no room or its node is unavailable; the participant repeats it when the node is
+//!   available again, or at the next tick.
+//! - Errands may be repeated without harm. Parts of the log that are not sent in time are read from
+//!   its file.
+//! - Messages of another node are parsed before use. A node that sends malformed messages, or
+//!   belongs to another cluster, is disconnected.
+//! - The thread sleeps while there is nothing to do. A node whose configuration lists no other
+//!   nodes has no such thread.
 
 mod copied;
 mod copier;

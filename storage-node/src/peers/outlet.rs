@@ -1,11 +1,11 @@
-//! The part of the participant's log that may be sent to other nodes, and where its bytes are.
+//! Provides the part of the participant's log that may be sent to other nodes: recent batches from
+//! memory, older ones from the log's file.
 //!
-//! Recent batches are shared with the log's thread, not copied. Older ones are read back from the
-//! log's file.
+//! Recent batches are shared with the log's thread, not copied.
 //!
 //! Invariants
-//! - The shared bytes are bounded: beyond the bound, batches that are in the file are dropped. A
-//!   slower replica is served from the file.
+//! - The shared bytes are bounded: beyond the bound, batches that are in the file are dropped from
+//!   memory. A slower replica is served from the file.
 //! - The file is read only up to the position that the log's thread has reported as durable.
 
 use std::{

@@ -1,4 +1,5 @@
-//! What the copier knows of the nodes to which it sends the log or its generation.
+//! The copier's state of each other node: what the node has of the log and its generation, and the
+//! request in flight to it.
 
 use rackscan_format::message::LogPoint;
 

@@ -1,8 +1,9 @@
-//! The thread that talks to other nodes: sends messages and log pieces, and reports answers.
+//! Runs the thread that talks to other nodes: sends messages and pieces of the log, and reports the
+//! answers to the participant.
 //!
 //! Invariants
-//! - Outstanding requests are bounded by the connections. Those of a lost connection are forgotten
-//!   here, and repeated by the participant.
+//! - Outstanding requests are bounded by the connections. The requests of a lost connection are
+//!   forgotten here, and repeated by the participant.
 
 use std::{
     collections::HashMap,
@@ -70,7 +71,7 @@ impl PeersThread {
                     return ConnectedPeers::new(&self, lines).run();
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "other nodes cannot be talked to; transactions stay in doubt without their clients");
+                    tracing::warn!(%error, "cannot connect to other nodes; transactions whose client is gone stay in doubt");
                     if self.wait().is_err() {
                         return;
                     }
@@ -178,7 +179,7 @@ impl<'t> ConnectedPeers<'t> {
 
     fn send_errand(&mut self, Errand { about, to, request }: Errand) {
         let Some(node) = self.participants.iter().position(|participant| *participant == to) else {
-            tracing::warn!(timestamp = ?about, participant = to.0, "a transaction was written on a node that this one is not told of: add it to `peers`");
+            tracing::warn!(timestamp = ?about, participant = to.0, "a transaction has a participant that is not in the configuration of this node: add its node to `peers`");
             return;
         };
         let Some((_, memory)) = self.lines.memory(node) else { return };
@@ -258,7 +259,7 @@ impl<'t> ConnectedPeers<'t> {
                 self.with.lifecycle.fail(&reason);
             }
             // A start that was not recorded is seen again with the next connection.
-            Err(error) => tracing::warn!(%error, "the start of a peer could not be remembered"),
+            Err(error) => tracing::warn!(%error, "the start of a peer could not be recorded"),
         }
     }
 

@@ -1,18 +1,19 @@
-//! The relays of stripes of this node.
+//! Runs the relays of this node. A relay is a thread that computes parity together with other
+//! nodes: it sends stripes to and receives them from the relays of other nodes.
 //!
 //! ```text
-//! a thread for each address: rackscan_relay::Node --> its own ring over the node's devices
+//! a thread for each address: rackscan_relay::Node --> its own io_uring over the node's devices
 //!                                   \--> store: where the cells of a stripe are read and written
 //! ```
 //!
 //! Invariants
-//! - Relays have listeners, connections, memory and threads of their own: a relayed stripe takes
-//!   nothing from requests but processor time and device bandwidth.
-//! - Relays connect only to the nodes of the configuration; a client cannot make a node connect to
+//! - Relays have their own listeners, connections, memory and threads: from requests, a relayed
+//!   stripe takes only processor time and device bandwidth.
+//! - Relays connect only to the nodes in the configuration; a client cannot make a node connect to
 //!   any other.
-//! - The configuration bounds what a relay holds (`relay_memory`), and the memory plan includes it:
-//!   sessions, and connections that belong to no session.
-//! - A relay that stops tells all peers of its sessions, and leaves no thread behind.
+//! - The memory of a relay (sessions, and connections that belong to no session) is bounded by
+//!   `relay_memory` in the configuration, and is part of the memory plan.
+//! - A relay that stops notifies all peers of its sessions, and leaves no thread behind.
 
 mod store;
 

@@ -1,12 +1,13 @@
-//! Reads and writes the cells of relayed stripes.
+//! Finds the extents where the cells of relayed stripes are read and written, and checks that they
+//! may be.
 //!
 //! Invariants
 //! - Reads may address any bytes of the devices, as with
 //!   [`ReadRaw`](rackscan_format::message::Request::ReadRaw), but nothing beyond them.
-//! - Writes go only to the scratch area, to reserved parity cells, and to places of stripe sets
-//!   that were lost here. The node's store decides which of these may be written.
-//! - The node's store is asked once when a stripe begins and once when it has ended, never per
-//!   slice.
+//! - Writes go only to the scratch area, to reserved parity cells, and to places (pages and parity
+//!   cells) that were lost on this node. The node's store decides which of these may be written.
+//! - The node's store is asked once when a stripe begins and once when it has ended, never for each
+//!   piece of a cell.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -112,14 +113,14 @@ impl CellStore {
         if cells.len() != expected {
             let found = cells.len();
             return Err(Refusal(format!(
-                "places of {found} cells for a stripe of which this node {does} {expected}"
+                "the request names extents of {found} cells of a stripe of which this node {does} {expected}"
             )));
         }
         for extents in cells {
             let bytes: u64 = extents.iter().map(|extent| u64::from(extent.length_bytes)).sum();
             if bytes > cell_bytes {
                 return Err(Refusal(format!(
-                    "places of {bytes} bytes for a cell of {cell_bytes} that this node {does}"
+                    "the request names extents of {bytes} bytes for a cell of {cell_bytes} bytes that this node {does}"
                 )));
             }
             for extent in extents {
@@ -127,7 +128,7 @@ impl CellStore {
                 if extent.end_bytes().is_none_or(|end| room.is_none_or(|room| end > room)) {
                     let Extent { device, offset_bytes, length_bytes } = extent;
                     return Err(Refusal(format!(
-                        "bytes {offset_bytes}..+{length_bytes} of device {device} for a cell that this node {does}; it has {}",
+                        "the request names bytes {offset_bytes}..+{length_bytes} of device {device} for a cell that this node {does}; the device has {} bytes",
                         room.unwrap_or(0)
                     )));
                 }
@@ -158,9 +159,9 @@ impl Store for CellStore {
     fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
         let to = RelayedTo::decode(beginning.what).map_err(|error| Refusal(error.to_string()))?;
         match (to, &mut self.scratch) {
-            (RelayedTo::Memory | RelayedTo::Scratch, _) if !beginning.held.is_empty() => {
-                Err(Refusal("nobody says where the cells lie that this node holds".to_owned()))
-            }
+            (RelayedTo::Memory | RelayedTo::Scratch, _) if !beginning.held.is_empty() => Err(Refusal(
+                "the request does not name the extents of the cells that this node holds".to_owned(),
+            )),
             (RelayedTo::Memory, _) => Nowhere.begin(beginning),
             (RelayedTo::Scratch, Ok(area)) => area.begin(beginning),
             (RelayedTo::Scratch, Err(refusal)) => Err(refusal.clone()),

@@ -1,17 +1,20 @@
-//! Stores a segment of a load on the devices, or parity cells, or bytes for places that have lost
-//! theirs.
+//! Writes bytes of a client to the devices: a segment of a load, parity cells of a load, or
+//! repaired places of a stripe set (a place is a page or a parity cell at its fixed extent,
+//! `store/places`).
+//!
+//! The node reads ("pulls") the bytes from the source, which is memory of the client:
 //!
 //! ```text
-//! directory  pulled from the source, decoded, verified        (directory)
-//! extents    allocated, round robin over the devices
-//! pages      pulled, checked, written, several at a time       (pull -> check -> store)
+//! directory  pulled, decoded, verified; only for a segment           (directory)
+//! extents    allocated round-robin over the devices; a repair uses the existing extents
+//! pages      pulled, checked, written; several pages at the same time (pull -> check -> store)
 //! ```
 //!
 //! Invariants
-//! - A page is written only if its checksum, identity and rows are those of the directory: what a
-//!   reader will check is checked before it is stored.
-//! - Pages are checked in private memory, which the owner of the source cannot change afterwards.
-//! - Whatever fails, the extents are freed once no write to them is in flight.
+//! - A page is written only if its checksum, its identity and its rows match the directory. Readers
+//!   make the same checks.
+//! - Pages are checked in private memory, because the client can change its own memory at any time.
+//! - When a request fails, its extents are freed as soon as no write to them is in flight.
 //! - A request that waits holds no memory that others wait for: a page reserves its slot in the
 //!   device's queue before it takes memory.
 
@@ -97,8 +100,8 @@ pub(crate) fn parity(core: &mut Core, place: Place, request: AppendParity) -> Re
         || found != expected
     {
         return Err(malformed(format!(
-            "{cells} cells of parity of {cell_bytes} bytes in a source of {found}, expected a power of two from {CELL_BYTES_MIN} to \
-             {CELL_BYTES_MAX} and exactly the cells"
+            "{cells} parity cells of {cell_bytes} bytes are in a source of {found} bytes; expected a power of two from {CELL_BYTES_MIN} to \
+             {CELL_BYTES_MAX} as the size of a cell, and a source of exactly the cells"
         )));
     }
     let mut append = begin(core, place, load, 0, source, What::Parity { set, first_cell, checksums })?;

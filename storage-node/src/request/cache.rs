@@ -1,4 +1,5 @@
-//! Lets a client read the page cache one-sidedly, and records what it has read.
+//! Grants a client one-sided reads of the page cache, and records which cached pages the client has
+//! read.
 
 use rackscan_format::message::{Answer, CachePlace, CacheRegion, Refusal, RefusalCode};
 

@@ -1,5 +1,5 @@
-//! Sends the encoded catalog of the node's tables, the map of a protected table, or what a load has
-//! stored here, in parts that fit the target.
+//! Sends the node's encoded catalog, the map of a protected table, or the list of what a load has
+//! stored here. A reply contains as much as fits into the target, which is memory of the requester.
 
 use std::sync::Arc;
 
@@ -47,7 +47,9 @@ fn part(
 ) -> Result<Box<dyn Work>, Refusal> {
     let total_bytes = encoded.len() as u64;
     if from_bytes > total_bytes {
-        return Err(malformed(format!("{what} bytes from {from_bytes} on, expected at most {total_bytes}")));
+        return Err(malformed(format!(
+            "the request is for {what} bytes from {from_bytes} on, expected at most {total_bytes}"
+        )));
     }
     let length = (total_bytes - from_bytes).min(target.length_bytes).min(CATALOG_PART_BYTES_MAX);
     if length == 0 && from_bytes < total_bytes {

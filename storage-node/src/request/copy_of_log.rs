@@ -1,5 +1,7 @@
-//! Sends a part of a copy of another node's log: to its origin, when it has lost its log or its end
-//! is damaged, and to followers of the log while the origin is unavailable.
+//! Sends a part of a log replica that this node stores for another node, the owner of the log.
+//!
+//! The owner asks for it when its log is lost or the end of the log is damaged. A follower (a
+//! client that reads all committed changes) asks for it while the owner is unavailable.
 
 use std::sync::Arc;
 

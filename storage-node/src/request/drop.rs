@@ -1,4 +1,5 @@
-//! Drops a published table. Its extents are freed once that is durable and its last reader is done.
+//! Drops a published table. Its extents are freed when the drop is durable and the last reader has
+//! released them.
 
 use rackscan_format::{ids::TableId, message::Refusal};
 

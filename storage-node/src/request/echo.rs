@@ -1,7 +1,7 @@
-//! Sends meaningless bytes without touching a device, to measure the wire alone.
+//! Sends zeroes to a client without touching a device, to measure the wire alone.
 //!
 //! Invariants
-//! - The bytes are zeroes, from memory that never held anything else.
+//! - The bytes come from memory that never contained anything but zeroes.
 
 use rackscan_fabric::OperationError;
 use rackscan_format::message::{Answer, Refusal, Target};
@@ -23,7 +23,8 @@ struct Echo {
 /// Begins to serve the request.
 pub(crate) fn start(bytes: u64, target: Target) -> Result<Box<dyn Work>, Refusal> {
     if bytes > target.length_bytes {
-        let text = format!("an echo of {bytes} bytes into a target of {}", target.length_bytes);
+        let text =
+            format!("an echo of {bytes} bytes does not fit into a target of {} bytes", target.length_bytes);
         return Err(malformed(text));
     }
     Ok(Box::new(Echo { target, bytes, sent_bytes: 0, writing: 0, failed: None }))

@@ -1,4 +1,4 @@
-//! Transfers raw pages into the requester's memory.
+//! Transfers raw pages into the target, which is memory of the requester.
 //!
 //! ```text
 //! in the cache                     cache slot ------------------ wire --> target
@@ -137,7 +137,7 @@ fn route(core: &mut Core, place: Place, target: &Target) -> Result<Route, Refusa
     }
     if !target.offset_bytes.is_multiple_of(SECTOR_BYTES.into()) {
         let text = format!(
-            "a fetch's target at byte {}, expected a multiple of {SECTOR_BYTES}",
+            "the target of a fetch begins at byte {}, expected a multiple of {SECTOR_BYTES}",
             target.offset_bytes
         );
         return Err(malformed(text));
@@ -170,8 +170,8 @@ fn plan(
         let fits = target_offset_bytes.checked_add(length).is_some_and(|end| end <= target.length_bytes);
         if !fits || !target_offset_bytes.is_multiple_of(SECTOR_BYTES.into()) {
             return Err(malformed(format!(
-                "page {page} of column {column} ({length} bytes) at byte {target_offset_bytes} of a target of {} bytes, \
-                 expected it inside and at a multiple of {SECTOR_BYTES}",
+                "page {page} of column {column} ({length} bytes) is to go to byte {target_offset_bytes} of a target of {} bytes; \
+                 expected it inside the target and at a multiple of {SECTOR_BYTES}",
                 target.length_bytes
             )));
         }

@@ -1,4 +1,5 @@
-//! Keeps the extents of tables for a reader until it releases them.
+//! Begins and ends holds: a hold lets a reader read tables even after they were replaced or dropped
+//! (`store/holds`).
 
 use rackscan_format::message::{Answer, HoldTables, Refusal};
 

@@ -1,12 +1,13 @@
-//! Lets a load take over a segment of the table version that it replaces.
+//! Lets a load reuse a segment of the table version that it replaces.
 //!
-//! Nothing is written: the load shares the stored segment. The list of withheld rows of the segment
-//! is pulled from the requester. The same request updates a segment that the load has written
-//! itself: rows of it may have changed before it is published.
+//! No page is written: both table versions share the stored segment. Only the list of withheld rows
+//! is new; the node pulls it from the requester's memory. The same request gives a new list to a
+//! segment that the load itself has written, because its rows may have changed before the load is
+//! published.
 //!
-//! Invariant: a load gets a list of withheld rows only if it parses, its checksum is right, the
-//! segment has its rows, and it contains all rows that the published table already withholds;
-//! otherwise nothing changes.
+//! Invariant: the load gets the list only if it parses, its checksum is right, the segment contains
+//! its rows, and it includes all rows that the published table already withholds; otherwise nothing
+//! changes.
 
 use rackscan_fabric::OperationError;
 use rackscan_format::{
@@ -65,7 +66,7 @@ pub(crate) fn start(core: &mut Core, place: Place, wanted: &Wanted) -> Result<Bo
     let most = WithheldRows::bytes_max(rows) as u64;
     if bytes > most || bytes > source.length_bytes {
         return Err(malformed(format!(
-            "{bytes} {WHAT} in a source of {}, expected at most {most} for a segment of {rows} rows, within the source",
+            "the request names {bytes} {WHAT} in a source of {} bytes; expected at most {most} for a segment of {rows} rows, within the source",
             source.length_bytes
         )));
     }

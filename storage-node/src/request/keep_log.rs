@@ -1,7 +1,7 @@
-//! Passes a part of another node's log to its copy here.
+//! Appends a part of another node's log to the log replica here.
 //!
-//! The bytes are in the request, or are pulled as one piece. Then the copies' thread (`copies`)
-//! takes them and answers when they are on the disk.
+//! The bytes are in the request, or are pulled as one piece from the requester's memory. The
+//! replicas' thread (`copies`) writes them, and the reply is sent when they are durable.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! Stores the map of a protected table.
+//! Stores the map of a protected table: the list of its segments and of its stripe sets on all
+//! nodes.
 //!
-//! It arrives in pieces, each pulled from the requester. With the last piece, the catalog's thread
-//! checks the map and makes it durable.
+//! The map arrives in pieces, each pulled from the requester's memory. After the last piece, the
+//! catalog's thread checks the map and makes it durable.
 //!
 //! Invariant: the map has no effect before all of it has been checked.
 

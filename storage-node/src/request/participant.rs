@@ -1,5 +1,5 @@
-//! Gives a client one-sided access to the slots and the feed of the participant, and passes an
-//! operator's decision to a participant whose log may lack records.
+//! Grants a client one-sided reads of the participant's slots and feed (`participant/slots`). Also
+//! forwards an operator's decision to continue a log that may lack acknowledged records.
 
 use rackscan_format::message::{Answer, ParticipantRegion, Refusal, RefusalCode};
 
@@ -36,7 +36,7 @@ pub(crate) fn accept_loss(core: &Core) -> Result<Box<dyn Work>, Refusal> {
     };
     participant.accept_loss()?;
     tracing::warn!(
-        "a client has decided that the log of transactions goes on, though acknowledged records may be missing"
+        "a client has accepted the loss: the log of transactions continues, though acknowledged records may be missing"
     );
     Ok(Box::new(Answered(Some(Answer::Done))))
 }

@@ -1,8 +1,9 @@
-//! Gives a client boxes into which it writes its requests one-sidedly.
+//! Gives a client boxes: pieces of this node's memory, for one request each, into which the client
+//! writes its requests one-sidedly.
 //!
 //! Invariants
-//! - The number of boxes is bounded, and their memory counts as that of their connection, which
-//!   gets them at most once.
+//! - The number of boxes is bounded, and their memory counts as memory of the connection. A
+//!   connection gets boxes at most once.
 
 use rackscan_fabric::post::PostShape;
 use rackscan_format::message::{Answer, Refusal, RefusalCode, Target};
@@ -31,7 +32,7 @@ pub(crate) fn open(
         return Err(Refusal::new(
             RefusalCode::Busy,
             format!(
-                "no memory for boxes: {found} connections have some, at most {most} may; send messages, or give the node more memory"
+                "the node has no memory for boxes: {found} connections have boxes, at most {most} are possible; send messages, or give the node more memory"
             ),
         ));
     }
@@ -53,8 +54,8 @@ fn shape(boxes: u16, body_bytes_max: u32) -> Result<PostShape, Refusal> {
     let shape = PostShape::new(count, bytes).map_err(|error| malformed(error.to_string()))?;
     if count > POSTS_MAX || bytes > POST_BODY_BYTES_MAX || shape.region_bytes() > POSTS_REGION_BYTES_MAX {
         return Err(malformed(format!(
-            "{boxes} boxes for {body_bytes_max} bytes each, {} bytes of memory; expected at most {POSTS_MAX}, \
-             {POST_BODY_BYTES_MAX}, and {POSTS_REGION_BYTES_MAX} of memory",
+            "{boxes} boxes for {body_bytes_max} bytes each need {} bytes of memory; expected at most {POSTS_MAX} boxes, \
+             {POST_BODY_BYTES_MAX} bytes each, and {POSTS_REGION_BYTES_MAX} bytes of memory",
             shape.region_bytes()
         )));
     }

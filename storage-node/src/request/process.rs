@@ -1,14 +1,15 @@
-//! Runs a scan next to its data.
+//! Runs a scan on this node, next to its data.
 //!
-//! The reactor checks that the segment is here and that the target can hold a result, and queues
-//! the job; a scan worker does the rest (`scan_pool`). Before that, the list of withheld rows is
-//! taken or pulled (`withheld`), and the key filters of an unknown program are pulled
-//! (`key_filters`). If the requester's memory is mapped, the worker writes the result there itself;
-//! otherwise it writes to staging memory and the reactor sends it.
+//! The reactor checks that the segment is stored here and that the target, which is memory of the
+//! requester, can contain a result. It gets the list of withheld rows (`withheld`), and pulls the
+//! key filters if the node does not know the program yet (`key_filters`). Then it queues the scan
+//! for a scan worker (`scan_pool`). The worker writes the result directly into the target if the
+//! target is mapped here, else into staging memory, from which the reactor sends it.
 //!
 //! Invariants
-//! - A full queue or a lack of memory is a refusal with [`RefusalCode::Bounced`] and the reason,
-//!   and is counted: the engine fetches instead.
+//! - If the queue is full or memory is short, the request is refused with [`RefusalCode::Bounced`]
+//!   and the reason, and the refusal is counted. The engine then fetches the segment and scans it
+//!   itself.
 
 mod key_filters;
 mod withheld;

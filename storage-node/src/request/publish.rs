@@ -1,6 +1,7 @@
-//! Publishes a load as a table, in two steps that survive a crash between them.
+//! Publishes a load as a table in two steps, prepare and commit, so that a crash between them
+//! leaves the table complete or absent.
 //!
-//! The catalog's own thread does the work; the request waits for its result.
+//! The catalog's thread makes the change; the request waits for the result.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! Pulls bytes that a request names in the requester's memory.
+//! Pulls bytes: reads the bytes that a request names from the requester's memory.
 //!
-//! If that memory is mapped, they are copied at once. Otherwise they are read one-sidedly into
-//! staging memory and copied from there.
+//! If that memory is mapped here, the bytes are copied at once. Otherwise they are read one-sidedly
+//! into staging memory and copied from there.
 //!
-//! Invariant: the staging memory belongs to the transfer while it is in flight, and is returned
-//! when it has ended, with or without success.
+//! Invariant: the staging memory belongs to the transfer while the transfer is in flight, and is
+//! returned when the transfer has ended, with or without success.
 
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::message::{BounceReason, Refusal, RefusalCode, Target};

@@ -1,17 +1,17 @@
-//! Transfers parts of devices to a requester, or from a requester to the scratch area, without
-//! interpreting them.
+//! Copies uninterpreted parts of devices to a requester, or bytes of a requester to the scratch
+//! area (the part of a device that experiments may overwrite).
 //!
-//! The routes are those of pages (`fetch`): from the cache or through it, directly between the
-//! device and the requester's memory if that is mapped here (`shm`), otherwise through staging
-//! memory. But parts are never joined: each is one device operation.
+//! The routes are those of pages (`fetch`): through the cache, directly between the device and the
+//! requester's memory if that memory is mapped here (`shm`), otherwise through staging memory.
+//! Unlike pages, parts are never joined: each part is one device operation.
 //!
 //! Invariants
 //! - Every part is checked against device, alignment, scratch area and memory before the first
 //!   operation begins.
-//! - The reply follows the last byte. An operation that fails ends the request after those in
-//!   flight.
+//! - The reply is sent after the last byte. When an operation fails, the request ends after its
+//!   operations in flight have ended.
 //! - A request that waits holds no memory that others wait for: a staged write reserves its slot in
-//!   the device's queue before it takes a staging slot, so its bytes never wait there.
+//!   the device's queue before it takes staging memory, so its bytes never wait there.
 
 use std::sync::Arc;
 
@@ -177,14 +177,14 @@ fn check(
     }
     if memory_offset.checked_add(length).is_none_or(|end| end > memory.length_bytes) {
         let bytes = memory.length_bytes;
-        return Err(format!("{}: at byte {memory_offset} of {bytes} bytes of memory", named()));
+        return Err(format!("{}: does not fit at byte {memory_offset} of {bytes} bytes of memory", named()));
     }
     let address = memory.offset_bytes.checked_add(memory_offset);
     let memory_align = u64::from(room.memory_align_bytes);
     if address.is_none_or(|address| !address.is_multiple_of(memory_align)) {
         let begin = memory.offset_bytes;
         return Err(format!(
-            "{}: its memory is at byte {memory_offset} from byte {begin}, expected a multiple of {memory_align}",
+            "{}: its memory begins {memory_offset} bytes after byte {begin}, expected a multiple of {memory_align}",
             named()
         ));
     }

@@ -1,7 +1,8 @@
-//! Reserves extents for the parity cells of a load that nodes relay to each other.
+//! Reserves extents for parity cells of a load. The nodes compute these cells later and write them
+//! themselves, by relaying stripes to each other.
 //!
-//! It is done at once: extents are allocated as for appended cells, and nothing is written. Cells
-//! that are never written do not become part of a table.
+//! The extents are allocated at once, as for appended cells, and nothing is written. A reserved
+//! cell that is never written does not become part of a table.
 
 use rackscan_format::{
     limits::{CELL_BYTES_MAX, CELL_BYTES_MIN},
@@ -24,7 +25,7 @@ pub(crate) fn start(
     let bytes = request.cell_bytes;
     if !(CELL_BYTES_MIN..=CELL_BYTES_MAX).contains(&bytes) || !bytes.is_power_of_two() {
         return Err(malformed(format!(
-            "cells of parity of {bytes} bytes, expected a power of two from {CELL_BYTES_MIN} to {CELL_BYTES_MAX}"
+            "parity cells cannot have {bytes} bytes, expected a power of two from {CELL_BYTES_MIN} to {CELL_BYTES_MAX}"
         )));
     }
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };

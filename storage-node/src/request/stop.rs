@@ -1,4 +1,4 @@
-//! Stops the node at a client's request. The answer is sent before the connection closes.
+//! Stops the node at a client's request. The reply is sent before the connection closes.
 
 use rackscan_format::message::{Answer, Refusal};
 

@@ -1,18 +1,18 @@
-//! Passes transaction messages to the participant, and its replies to the requester.
+//! Passes messages of transactions to the participant, and its replies to the requester.
 //!
 //! ```text
-//! payload -- pulled piece by piece if it is beside the request --> messages -> participant (`participant::access`) -> replies
-//! replies -- in the answer if they are short, else written into the target piece by piece --> answer
+//! messages  in the request, or pulled in pieces from the requester's memory --> participant (`participant::access`)
+//! replies   in the answer if they are short, else written in pieces into the target (memory of the requester)
 //! ```
 //!
 //! Invariants
-//! - A request holds a share of the participant's memory from its first byte to its answer
-//!   (`Charge`), which bounds what clients send at one time. The exact share is known only after
-//!   decoding. Until then, one request of each reactor may take more, by what the lists of one
-//!   answered message and the next may need.
-//! - A request that breaks a rule has no effect at all. The rules: the length of the list, at most
-//!   one question, the limits of a message.
-//! - What the participant does takes effect whether or not its replies fit the target.
+//! - A request occupies a share of the participant's memory from its first byte to its answer
+//!   (`Charge`). The shares bound what all clients can send at one time. The exact share is known
+//!   only after decoding; until then, one request of each reactor may exceed it, by the memory for
+//!   the lists of two messages.
+//! - A request that breaks a rule has no effect at all. The rules bound the length of the list of
+//!   messages, the messages that need an answer (one), and each message.
+//! - What the participant does takes effect even if its replies do not fit into the target.
 
 mod answer;
 
@@ -76,7 +76,7 @@ pub(crate) fn start(core: &Core, messages: Payload, target: Target) -> Result<Bo
     {
         let found = source.length_bytes;
         return Err(malformed(format!(
-            "{found} bytes of messages of a transaction, expected 1 to {TRANSACT_PULLED_BYTES_MAX}"
+            "a request has {found} bytes of messages of a transaction, expected 1 to {TRANSACT_PULLED_BYTES_MAX}"
         )));
     }
     let needed_bytes = transit_bytes(&messages);
@@ -91,7 +91,7 @@ fn check_needed(participant: &ParticipantShared, needed: u64) -> Result<(), Refu
         return Ok(());
     }
     let text = format!(
-        "messages of a transaction that need {needed} bytes of memory, expected at most {most}: divide the transaction, or give the node \
+        "the messages of a transaction need {needed} bytes of memory, expected at most {most}: divide the transaction, or give the node \
          more memory for `transactions`"
     );
     Err(Refusal::new(RefusalCode::Full, text))
@@ -153,7 +153,7 @@ fn messages(bytes: &[u8]) -> Result<Vec<Request>, Refusal> {
         .map_err(|error| malformed(error.to_string()))?;
     if answered > 1 {
         return Err(malformed(format!(
-            "{answered} messages of transactions that need an answer, expected at most 1"
+            "{answered} messages of transactions in one request need an answer, expected at most 1"
         )));
     }
     // A faulty answered message is refused in its answer.

@@ -1,11 +1,12 @@
-//! Verifies the bytes of a stripe set on this node.
+//! Verifies the bytes of a stripe set on this node, and reports the corrupt places (`store/places`:
+//! pages and parity cells).
 //!
-//! They are read from the devices, whatever the cache has; adjacent places are read together. The
-//! answer only names the corrupt places.
+//! The bytes are read from the devices even if the cache contains them. Adjacent places are read
+//! together.
 //!
 //! Invariants
-//! - A place that cannot be read is corrupt, unless the device is lost: then the node stops, as
-//!   after any such read.
+//! - A place that cannot be read counts as corrupt. If the device itself has failed, the node
+//!   stops, as after any read of it.
 //! - A request that waits holds no memory that others wait for.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
@@ -49,7 +50,7 @@ pub(crate) fn start(core: &Core, wanted: &Wanted) -> Result<Box<dyn Work>, Refus
     let count = set.places();
     if wanted.from > count {
         return Err(malformed(format!(
-            "place {} of stripe set {}, which has {count} places",
+            "place {} of stripe set {} does not exist: the set has {count} places here",
             wanted.from, wanted.set
         )));
     }

@@ -1,4 +1,4 @@
-//! What a scan worker is given: a segment to scan, and where the result goes.
+//! Defines the job of a scan worker: the segment to scan, and the destination of the result.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},

@@ -1,8 +1,9 @@
-//! The threads that run scans next to the data.
+//! Runs scans on the node, next to the data, in threads of their own (scan workers).
 //!
-//! There is a fixed number of worker threads, each with its own ring and buffers, and one bounded
-//! queue. When the queue is full the node refuses, and the engine fetches the segment instead.
-//! `docs/decisions/0005-scan-workers-own-rings.md` says why workers read for themselves.
+//! There is a fixed number of worker threads, each with its own io_uring and buffers, and one
+//! bounded queue. When the queue is full, the node refuses the scan, and the engine fetches the
+//! segment instead. `docs/decisions/0005-scan-workers-own-rings.md` explains why workers read for
+//! themselves.
 //!
 //! Invariants
 //! - At most `scan_queue` jobs wait. Each job is answered exactly once, also when the node stops.

@@ -1,13 +1,13 @@
-//! Remembers verified programs.
+//! Remembers scan programs that were verified, so that a program is verified once and not for every
+//! segment of a query.
 //!
-//! A query scans many segments with one program. The program is verified for the first segment and
-//! remembered for the others, together with its key filters, which then need not be sent again. The
-//! key is the whole encoded program, including the digests of its filters, and the columns against
-//! which it was verified, so only the same program can match.
+//! The program's key filters (sets of join keys) are remembered with it, and need not be sent
+//! again. The lookup key is the whole encoded program, including the digests of its filters, and
+//! the columns against which it was verified, so only the same program can match.
 //!
 //! Invariants
 //! - At most `PROGRAMS_KEPT_MAX` programs and `PROGRAM_FILTERS_BYTES_MAX` bytes of filters are
-//!   kept; the least recently used program is dropped first.
+//!   remembered; the least recently used program is dropped first.
 //! - A program matches only for the columns against which it was verified; the table that it names
 //!   does not matter.
 

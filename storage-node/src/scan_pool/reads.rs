@@ -1,8 +1,8 @@
-//! Records which pages were read for a scan whose requester traces its query.
+//! Records which pages a scan has read, if the requester traces its query.
 //!
 //! Invariants
-//! - Every reported page was read. A scan whose reads might not fit the reply is bounced before it
-//!   reads anything, so that the requester fetches the segment and knows the reads itself.
+//! - Every reported page was read. A scan whose reads might not fit into the reply is bounced
+//!   before it reads anything; the requester then fetches the segment and records the reads itself.
 
 use std::time::Instant;
 

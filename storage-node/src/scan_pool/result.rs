@@ -1,4 +1,4 @@
-//! What a scan worker reports of a scan.
+//! Defines what a scan worker reports about a scan that has ended.
 
 use rackscan_format::message::{Cost, PageRead, Refusal};
 

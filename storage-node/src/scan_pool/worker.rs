@@ -1,19 +1,22 @@
-//! The loop of a worker that scans segments.
+//! Runs a scan worker: the loop of a thread that scans one segment after the other.
 //!
 //! ```text
 //! job -> verified program -> SegmentScan
 //!          Step::Read  : pages of the cache, or direct reads, into pool buffers; each checked as it arrives  (read)
-//!          Step::Batch : encoded into scratch, copied into the sink                  (fill)
+//!          Step::Batch : encoded into the worker's memory, copied into the sink                              (fill)
 //!          sink full   : the answer ends before that batch and says where to continue
 //! ```
 //!
+//! The sink is the memory for the result: the requester's memory if it is mapped here, else staging
+//! memory.
+//!
 //! Invariants
 //! - Pages in memory never exceed the worker's pool. A scan that needs more is bounced for memory,
-//!   and the engine fetches.
-//! - A scan that exceeds its quota ([`ScanQuota`]) is bounced like one that finds no room: none of
-//!   its output is sent.
+//!   and the engine fetches the segment.
+//! - A scan that exceeds its quota ([`ScanQuota`]) is bounced like one that is refused for lack of
+//!   memory: none of its output is sent.
 //! - Everything else that a scan holds (decoded blocks, groups, a batch and its encoded form) is
-//!   bounded by its limits and counted as the worker's whole share of working memory.
+//!   bounded by its limits, and counts as the worker's whole share of working memory.
 
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -1,17 +1,18 @@
-//! Allocates extents for new pages, and memory for their directories.
+//! Allocates extents for new pages, and memory for their directories (the lists of a segment's
+//! columns and pages).
 //!
-//! The pages of a segment are striped over the devices round-robin, page by page in the directory's
-//! order. The segment's number chooses the first device, so that a scan of one segment and a scan
-//! of one column both keep every device busy. What a segment has on one device is one range if a
-//! free one is long enough, so neighbouring pages can be read at once.
+//! The pages of a segment are striped round-robin over the devices, page by page in the directory's
+//! order. The segment's number determines the first device, so that a scan of one segment and a
+//! scan of one column both use every device. The pages of a segment on one device are one range if
+//! a free range is long enough, so neighbouring pages can be read at once.
 //!
 //! Invariants
-//! - An extent is free, or belongs to exactly one [`StoredSegment`], which frees it when its last
-//!   user drops it, a table or a request. So a page is never overwritten while it may still be
-//!   read.
+//! - An extent is free, or belongs to exactly one [`StoredSegment`]. It is freed when the last user
+//!   of the segment, a table or a request, drops it. So a page is never overwritten while it may
+//!   still be read.
 //! - A segment that is removed from the catalog is dropped only after the removal is durable.
-//! - An extent that is freed is in no cache: no reader finds there what the next owner has
-//!   replaced.
+//! - The pages of an extent are removed from the cache before the extent is freed, so no reader
+//!   finds a page there that the next owner has replaced.
 
 use std::{
     path::PathBuf,

@@ -1,7 +1,7 @@
-//! The content of the catalog's file.
+//! Defines the content of the catalog's file.
 //!
-//! The borrowed forms are encoded as the owned ones are, so that a change writes the catalog from
-//! memory without a copy of it.
+//! The types that borrow are encoded in the same way as the types that own, so that a change writes
+//! the catalog from memory without copying it.
 
 use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},

@@ -1,4 +1,5 @@
-//! Reads and replaces the catalog's file, so that it survives a crash at any point.
+//! Reads and replaces the catalog's file (the list of all tables of the node), so that it survives
+//! a crash at any point.
 //!
 //! ```text
 //! write catalog.new, fsync it, rename it to catalog, fsync the folder
@@ -7,12 +8,12 @@
 //! Invariants
 //! - `catalog` is always complete: the version before a change or after it. `catalog.new` is never
 //!   read.
-//! - The content is durable before it is used: a process that was killed before it synced the
-//!   folder may have left a catalog that a crash of the host would undo.
-//! - The file lists the labels of the node's devices, so that a lost or swapped device is noticed
+//! - The content is made durable before it is used, also after a restart: a process that was killed
+//!   before it synced the folder may have left a catalog that a crash of the host would undo.
+//! - The file lists the labels of the node's devices, so that a lost or swapped device is detected
 //!   before it is read.
-//! - A file that does not parse stops the start; it is never taken for an empty one. A file of an
-//!   earlier layout is read, and the next change replaces it.
+//! - A file that does not parse stops the start; it is never treated as empty. A file of an earlier
+//!   layout is read, and the next change replaces it.
 
 mod earlier;
 

@@ -4,12 +4,12 @@
 //! ones (`simulated`).
 //!
 //! Invariants
-//! - A device with the label of another cluster, node or place, or with any other content, is
-//!   refused and never written.
-//! - A blank device is accepted only where nothing is missing: if the catalog says that pages lie
-//!   on it, the device was lost.
-//! - The catalog lists a label before the device carries it, so the next start completes what a
-//!   crash in between has interrupted.
+//! - A device with the label of another cluster, node or device number, or with any other content,
+//!   is refused and never written.
+//! - A blank device is accepted only if no page is missing: if the catalog lists pages on it, the
+//!   device counts as lost.
+//! - The catalog lists a label before the label is written to the device, so the next start
+//!   completes what a crash in between has interrupted.
 
 use std::{
     fmt, fs,

@@ -1,4 +1,4 @@
-//! The errors of the store: of its catalog, its devices and its memory.
+//! Defines the errors of the store: of its catalog, its devices and its memory.
 
 use std::{io, path::PathBuf};
 
@@ -27,7 +27,7 @@ pub enum CatalogFileError {
         source: io::Error,
     },
     /// The new version may or may not be in place; only a restart can tell.
-    #[error("{file}: {action} failed: {source}; whether the change is durable will show after a restart", file = file.display())]
+    #[error("{file}: {action} failed: {source}; only a restart of the node shows whether the change is durable", file = file.display())]
     InDoubt {
         /// The file.
         file: PathBuf,
@@ -37,7 +37,7 @@ pub enum CatalogFileError {
         source: io::Error,
     },
     /// The file is damaged.
-    #[error("{file}: {source}; restore it from a copy, or remove it and the node's devices to begin anew", file = file.display())]
+    #[error("{file} is damaged: {source}; restore it from a copy, or remove it and the files of the node's devices to begin without tables", file = file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
@@ -46,7 +46,7 @@ pub enum CatalogFileError {
     },
     /// The folder is in memory, and lost when the host stops.
     #[error(
-        "data_dir {folder} lies on {filesystem}, which keeps nothing when the host stops; \
+        "folder {folder} (`data_dir`) is on {filesystem}, which loses everything when the host stops; \
          name a folder on ext4, xfs or btrfs (for example `--data DIR`)",
         folder = folder.display()
     )]
@@ -69,7 +69,9 @@ impl CatalogFileError {
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogFault {
     /// It belongs to another node or cluster.
-    #[error("is of cluster {found_cluster}, node {found_node}; expected cluster {cluster}, node {node}")]
+    #[error(
+        "the file belongs to node {found_node} of cluster {found_cluster}, expected node {node} of cluster {cluster}"
+    )]
     Foreign {
         /// From the file.
         found_cluster: u64,
@@ -190,8 +192,8 @@ pub enum LabelFault {
     },
     /// It is blank, but tables have pages on it.
     #[error(
-        "device {path}: is blank, but tables have pages on it; put the device back in place, or remove the catalog \
-         {catalog} and the other devices to begin anew",
+        "device {path} is blank, but tables have pages on it; put the device back in place, or remove the catalog \
+         {catalog} and the other devices to begin without tables",
         path = path.display(), catalog = catalog.display()
     )]
     Lost {
@@ -202,8 +204,8 @@ pub enum LabelFault {
     },
     /// It is labelled, but there is no catalog.
     #[error(
-        "device {path}: belongs to this node, but its catalog {catalog} is gone; put the catalog back in place, or remove \
-         the devices to begin anew",
+        "device {path} belongs to this node, but the catalog {catalog} is gone; put the catalog back in place, or remove \
+         the devices to begin without tables",
         path = path.display(), catalog = catalog.display()
     )]
     NoCatalog {
@@ -214,7 +216,7 @@ pub enum LabelFault {
     },
     /// It holds something else.
     #[error(
-        "device {path}: holds something that is not ours ({reason}); it was not changed; name a new file, or wipe it \
+        "device {path} contains data that is not ours ({reason}) and was not changed; name a new file, or wipe the device \
          yourself",
         path = path.display()
     )]
@@ -225,7 +227,7 @@ pub enum LabelFault {
         reason: String,
     },
     /// It is smaller than it was.
-    #[error("device {path}: has {found_bytes} bytes, its label says {label_bytes}; it was cut off", path = path.display())]
+    #[error("device {path} has {found_bytes} bytes, but its label says {label_bytes} bytes: the file was truncated", path = path.display())]
     Shrunk {
         /// The device.
         path: PathBuf,
@@ -235,7 +237,7 @@ pub enum LabelFault {
         label_bytes: u64,
     },
     /// It is too small.
-    #[error("device {path}: has {found_bytes} bytes, expected at least {DEVICE_BYTES_MIN}", path = path.display())]
+    #[error("device {path} has {found_bytes} bytes, expected at least {DEVICE_BYTES_MIN}", path = path.display())]
     Small {
         /// The device.
         path: PathBuf,
@@ -243,7 +245,7 @@ pub enum LabelFault {
         found_bytes: u64,
     },
     /// There are fewer devices than the catalog lists.
-    #[error("the configuration names {found} devices, the catalog {catalog} lists {expected}; devices cannot leave a node", catalog = catalog.display())]
+    #[error("the configuration names {found} devices, the catalog {catalog} lists {expected}; a node cannot lose devices: name all of them", catalog = catalog.display())]
     Missing {
         /// The catalog.
         catalog: PathBuf,
@@ -265,7 +267,7 @@ pub enum LabelFault {
 /// Too many directories for the memory budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the directories of all tables take {used_bytes} of at most {max_bytes} bytes of memory, {needed_bytes} more are \
+    "the directories of all tables occupy {used_bytes} of at most {max_bytes} bytes of memory, and {needed_bytes} more are \
      needed; raise memory_budget, use larger pages, or drop a table"
 )]
 pub struct MetadataFull {

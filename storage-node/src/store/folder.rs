@@ -1,12 +1,12 @@
-//! The files of the store beside its devices.
+//! Defines the operations on the store's files beside its devices.
 //!
 //! This is the interface between the logic of files (`catalog_file`, `maps`, `scratch`) and the
-//! filesystem: the host's, or a simulated one that loses in a crash what was not made durable
+//! filesystem: that of the host, or a simulated one that loses in a crash what was not made durable
 //! (`simulated`).
 //!
 //! Invariants
-//! - File names are relative to the folder. The writer of a file says when its content is durable,
-//!   and when its name is.
+//! - File names are relative to the folder. The writer of a file decides when its content is made
+//!   durable, and when its name is.
 
 use std::{
     fmt,

@@ -1,12 +1,13 @@
-//! Tracks which extents of the devices are free, and which of these still take disk space.
+//! Tracks which extents of the devices are free, and which free extents still use disk space.
 //!
 //! A sparse device file keeps the blocks of an extent after the extent is freed. One thread
-//! (`reclaim`) punches them out, so that a full filesystem has the space back at once.
+//! (`reclaim`) punches them out (returns them to the filesystem), so that a full filesystem gets
+//! the space back at once.
 //!
 //! Invariants
 //! - A range is punched only while it is free, and cannot be allocated until the punch has ended.
-//! - Extents become free only after their removal from the catalog is durable. If that is
-//!   uncertain, [`FreeExtents::freeze`] comes first: nothing becomes free after it.
+//! - Extents become free only after their removal from the catalog is durable. If the durability is
+//!   uncertain, [`FreeExtents::freeze`] is called first: no extent becomes free after it.
 
 use std::{
     path::PathBuf,

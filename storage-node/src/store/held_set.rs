@@ -1,12 +1,15 @@
-//! The part of a stripe set on this node, and which of its places are lost.
+//! Contains this node's part of a stripe set, and records whether its places are lost.
+//!
+//! A place is a page or a parity cell at its fixed extent (`places`). A set is adopted when the
+//! node takes its part over again after it has lost the bytes (`publish/repaired`).
 //!
 //! Invariants
-//! - A set is complete as long as one table has it: the pages of its segments, including those that
-//!   no table has any more, and its parity.
-//! - What is known of an adopted set is known only until the node stops: after a restart its places
-//!   may be whole.
-//! - One stripe at a time writes to a place. A place is free for the next one when the last device
-//!   operation has ended.
+//! - A set is complete as long as one table has it. It includes its parity and all pages of its
+//!   segments, even those that no table has any more.
+//! - All places of an adopted set count as lost until the whole set is found whole, at most until
+//!   the node stops: after a restart, the node does not know which places are whole.
+//! - One stripe at a time writes to a place. The place is free for the next stripe when the last
+//!   device operation has ended.
 //! - The page cache has no page of a place that is being written: it drops what overlaps the place
 //!   before the write, and again when the last device operation has ended.
 

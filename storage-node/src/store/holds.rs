@@ -1,11 +1,11 @@
-//! Holds of tables by readers: what is stored of a held table stays when the table is replaced or
-//! dropped.
+//! Holds: a hold lets a reader read a set of tables until it releases the hold, even if the tables
+//! are replaced or dropped meanwhile.
 //!
 //! Invariants
 //! - A hold is of tables that were published when it began. It ends with its connection at the
 //!   latest.
-//! - At most `HOLDS_MAX` holds: the extents that they keep are bounded by the connections of a
-//!   node.
+//! - A node has at most `HOLDS_MAX` holds, so the extents that only holds keep from being freed are
+//!   bounded.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -37,7 +37,7 @@ impl Hold {
         connection: ConnectionId,
     ) -> Result<Self, Refusal> {
         if tables.len() > HELD_TABLES_MAX {
-            let text = format!("a hold of {} tables, expected at most {HELD_TABLES_MAX}", tables.len());
+            let text = format!("a hold names {} tables, expected at most {HELD_TABLES_MAX}", tables.len());
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
         let found = tables.iter().map(|id| {
@@ -56,7 +56,9 @@ impl Holds {
     /// extents.
     pub(super) fn begin(&mut self, number: u64, hold: Hold) -> Result<Option<Hold>, Refusal> {
         if self.0.len() >= HOLDS_MAX {
-            let text = format!("{HOLDS_MAX} holds of tables are there; end some transactions or queries");
+            let text = format!(
+                "the node has {HOLDS_MAX} holds of tables, the maximum; end some transactions or queries"
+            );
             return Err(Refusal::new(RefusalCode::Full, text));
         }
         Ok(self.0.insert(number, hold))

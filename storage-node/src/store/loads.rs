@@ -1,15 +1,16 @@
-//! Loads in progress: segments, parity and maps that have arrived and are part of no table yet.
+//! Tracks loads in progress: the segments, parity cells and maps that have arrived and are not part
+//! of a table yet.
 //!
-//! A load is in memory only: a crash forgets it and frees its extents. It also ends when the last
-//! connection that appended to it is closed, so that a loader that dies does not keep the space it
-//! filled.
+//! A load exists in memory only: a crash forgets it and frees its extents. It also ends when the
+//! last connection that appended to it is closed, so that a client that dies does not keep the
+//! space it filled.
 //!
 //! Invariants
-//! - At most `LOADS_MAX` loads. Each segment arrives at most once, appended or kept, and so does
-//!   each cell of parity.
+//! - There are at most `LOADS_MAX` loads. Each segment arrives at most once, appended or reused
+//!   from the previous table version, and so does each parity cell.
 //! - A map counts only when its file is durable.
-//! - An aborted load accepts nothing more, however late an append of it ends, and becomes no table.
-//!   The last `ABORTED_LOADS_MAX` are remembered.
+//! - An aborted load accepts nothing more, even from an append that ends later, and becomes no
+//!   table. The last `ABORTED_LOADS_MAX` aborted loads are remembered.
 
 mod parity;
 
@@ -100,14 +101,18 @@ impl Load {
         let malformed = |text: String| Err(Refusal::new(RefusalCode::Malformed, text));
         if from_bytes == 0 {
             if total_bytes == 0 || total_bytes > MAP_BYTES_MAX {
-                return malformed(format!("a map of {total_bytes} bytes, expected 1 to {MAP_BYTES_MAX}"));
+                return malformed(format!(
+                    "the map of a table has {total_bytes} bytes, expected 1 to {MAP_BYTES_MAX}"
+                ));
             }
             let memory = space.share(total_bytes);
             let memory = memory.map_err(|full| Refusal::new(RefusalCode::Full, full.to_string()))?;
             self.map = LoadMap::Arriving { bytes: Vec::new(), total_bytes, memory };
         }
         let LoadMap::Arriving { bytes, total_bytes: total, .. } = &mut self.map else {
-            return malformed(format!("a later piece of the map of load {load}, expected its first piece"));
+            return malformed(format!(
+                "a later piece of the map of load {load} has arrived, expected its first piece"
+            ));
         };
         let end = from_bytes.checked_add(piece.len() as u64);
         if *total != total_bytes
@@ -115,7 +120,7 @@ impl Load {
             || end.is_none_or(|end| end > total_bytes)
         {
             return malformed(format!(
-                "bytes {from_bytes}..+{} of a map of {total_bytes}; {} of {total} have arrived",
+                "bytes {from_bytes}..+{} of a map of {total_bytes} bytes do not follow: {} of {total} have arrived",
                 piece.len(),
                 bytes.len()
             ));
@@ -324,7 +329,7 @@ impl Loads {
         let in_doubt: Vec<TableId> =
             self.loads.iter_mut().filter_map(|(id, load)| abandoned(load).then_some(*id)).collect();
         for load in in_doubt {
-            tracing::warn!(%load, "the connections of a load are gone; it is forgotten");
+            tracing::warn!(%load, "a load is forgotten, because its connections are closed");
             self.forget(load);
         }
     }
@@ -363,7 +368,7 @@ impl Loads {
         {
             let expected = succeeds.map_or("no table".to_owned(), |table| format!("table {table}"));
             let text = format!(
-                "segment {id} of load {load} is kept of table {of}, expected {expected}, which it succeeds"
+                "load {load} reuses segment {id} of table {of}, expected {expected}, which the load succeeds (replaces)"
             );
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }

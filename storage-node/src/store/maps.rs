@@ -1,12 +1,13 @@
-//! The files of the maps of protected tables.
+//! Stores the maps of protected tables in files. The map of a table lists its segments and stripe
+//! sets on all nodes.
 //!
 //! ```text
-//! maps/TABLE.new written and flushed, renamed to maps/TABLE, the folder flushed
+//! write maps/TABLE.new, flush it, rename it to maps/TABLE, flush the folder
 //! ```
 //!
 //! Invariants
-//! - A map is complete or absent. One that is neither is reported and not used, and the node still
-//!   serves what it has of the table.
+//! - A map is complete or counts as lost. A lost map (missing, damaged, or not of this table) is
+//!   reported and not used; the node still serves its part of the table.
 //! - Maps of tables that are neither in the catalog nor being loaded are removed.
 
 use std::{io, sync::Arc};
@@ -73,8 +74,12 @@ impl MapFolder {
             let name = format!("{FOLDER}/{name}");
             let file = self.folder.path(&name);
             match self.folder.remove(&name) {
-                Ok(()) => tracing::debug!(file = %file.display(), "removed a map that nobody wants"),
-                Err(error) => tracing::warn!(file = %file.display(), %error, "a map that nobody wants stays"),
+                Ok(()) => {
+                    tracing::debug!(file = %file.display(), "removed the map of a table that is neither in the catalog nor being loaded")
+                }
+                Err(error) => {
+                    tracing::warn!(file = %file.display(), %error, "the map of a table that is neither in the catalog nor being loaded could not be removed")
+                }
             }
         }
     }

@@ -1,22 +1,23 @@
-//! The tables on this node's devices: how they are loaded, published, replaced and dropped, so that
-//! none is ever half there.
+//! Stores the tables on this node's devices: loads, publishes, replaces and drops them, so that a
+//! table is always complete or absent.
 //!
 //! ```text
-//! append   -> extents allocated, pages written, segment remembered in memory        (allocate, loads)
-//! keep     -> a published table's segment remembered with them                      (loads)
+//! append   -> extents allocated, pages written, segment recorded in memory          (allocate, loads)
+//! keep     -> a segment of the previous table version recorded for the new one      (loads)
 //! prepare  -> devices flushed, catalog with the table as prepared durable           (publish, catalog_file)
-//! commit   -> catalog with the table as committed and without its predecessor       (publish)
-//! hold     -> a published table stays for a reader until the hold is released       (holds)
-//! drop     -> catalog without it; extents free after the last reader                (publish)
+//! commit   -> catalog durable with the table as committed, without its predecessor  (publish)
+//! hold     -> a published table stays readable until the hold is released           (holds)
+//! drop     -> catalog durable without the table; extents free after the last reader (publish)
 //!             and their blocks returned to the filesystem                           (reclaim)
 //! start    -> catalog read, directories verified, free extents derived              (recover)
 //! ```
 //!
 //! Invariants
 //! - What readers see changes only after the catalog that records the change is durable.
-//! - A segment is named by the table under which it was written, and may be in other tables.
-//! - One thread changes the catalog (`publish`). Readers take a snapshot of one table and keep it
-//!   as long as they need.
+//! - A segment is named by the table under which it was written, and may also be in later versions
+//!   of this table.
+//! - One thread changes the catalog (`publish`). Readers take a snapshot of one table and use it as
+//!   long as they need.
 
 mod allocate;
 mod catalog_content;
@@ -299,7 +300,7 @@ impl Store {
         withheld.verify(rows).map_err(|error| malformed(format!("segment {id} of table {of}: {error}")))?;
         if !withheld.includes(segment.withheld()) {
             let text = format!(
-                "{} rows of segment {id} to be withheld, expected all {} among them that table {of} withholds",
+                "the list withholds {} rows of segment {id}, expected among them all {} rows that table {of} withholds",
                 withheld.count(),
                 segment.withheld().count()
             );

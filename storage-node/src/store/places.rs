@@ -1,10 +1,11 @@
-//! The places of a stripe set on this node, and checks of their bytes.
+//! Finds the places of a stripe set on this node, and checks bytes for them.
 //!
-//! Places are numbered as in [`rackscan_format::message::Verify`]: the pages of the node's stream,
-//! then its cells of parity.
+//! A place is a page of the node's stream (the node's data of the set, in order) or a parity cell,
+//! at its fixed extent. Places are numbered as in [`rackscan_format::message::Verify`]: first the
+//! pages of the stream, then the parity cells.
 //!
-//! Invariant: bytes for a place are checked against the catalog as readers do it: a page's
-//! checksum, identity and rows, a cell's checksum.
+//! Invariant: bytes for a place are checked against the catalog as a reader checks them: the
+//! checksum, identity and rows of a page, the checksum of a parity cell.
 
 use rackscan_format::{
     codec,

@@ -1,12 +1,14 @@
-//! Parity and maps of protected tables on this node, and checks of both before a table is prepared.
+//! Contains the parity and the maps of protected tables on this node, and checks both before a
+//! table is prepared.
 //!
 //! ```text
-//! loads: segments, cells of parity, a map --prepare--> HeldSet, KeptMap --> table
-//!                                                         ^ from the table that is succeeded
+//! loads: segments, parity cells, a map --prepare--> HeldSet, KeptMap --> table
+//!                                                      ^ also from the table that this one replaces
 //! ```
 //!
 //! Invariants
-//! - A map matches this node page by page and cell by cell; else the table is not prepared.
+//! - A table is prepared only if its map matches the data of this node page by page and cell by
+//!   cell.
 
 use std::{
     collections::BTreeMap,

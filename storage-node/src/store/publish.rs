@@ -1,15 +1,15 @@
-//! Makes changes of the catalog durable, and then visible.
+//! Makes each change of the catalog durable, and then visible to readers.
 //!
-//! One thread makes the changes, one after the other, so that reactors never wait for a flush. For
-//! each change it checks it against the catalog, flushes the devices if the change adds pages,
-//! replaces the catalog's file, and then lets readers see it.
+//! One thread makes the changes, one after the other, so that reactors never wait for a flush. It
+//! checks a change against the catalog, flushes the devices if the change adds pages, replaces the
+//! catalog's file, and then shows the new catalog to readers.
 //!
 //! Invariants
 //! - A change that was answered with success survives a crash that follows. Any other change is
-//!   completely there or not at all.
-//! - A table replaces the one that it succeeds, or none. The first of its nodes decides, by whether
-//!   the predecessor is in its catalog.
-//! - A failed flush stops the node: which pages are on the medium is unknown.
+//!   applied completely or not at all.
+//! - A new table version replaces the version that it names, or it is not committed. The first of
+//!   the table's nodes decides, by whether the named version is in its catalog.
+//! - A failed flush stops the node, because it is unknown which pages are on the medium.
 
 mod repaired;
 
@@ -235,10 +235,13 @@ impl Publishing {
         }
         let parsed = TableMap::decode_envelope(&map.bytes).map_err(|error| malformed(error.to_string()))?;
         if parsed.definition.id != load {
-            return Err(malformed(format!("a map of table {}, expected {load}", parsed.definition.id)));
+            return Err(malformed(format!(
+                "the map is of table {}, expected table {load}",
+                parsed.definition.id
+            )));
         }
         let written = self.files.maps.write(load, &map.bytes);
-        written.map_err(|error| self.not_written("a map was not kept", &error))?;
+        written.map_err(|error| self.not_written("a map could not be stored", &error))?;
         self.store.loads().map_kept(load, map)
     }
 
@@ -281,7 +284,7 @@ impl Publishing {
                 let named =
                     |id: Option<TableId>| id.map_or("no table".to_owned(), |id| format!("table {id}"));
                 let text = format!(
-                    "{} is published here as {name:?}, expected {}, whose place load {id} was to take: look again and repeat the commit",
+                    "{} is published here as {name:?}, expected {}, which load {id} was to replace: read the catalog again and repeat the commit",
                     named(there),
                     named(of)
                 );
@@ -295,7 +298,7 @@ impl Publishing {
         let published = self.store.published();
         let prepared = published.tables.get(&id);
         if prepared.is_some_and(|table| table.committed) {
-            let text = format!("table {id} is published and no load any more; drop it instead");
+            let text = format!("table {id} is published already, so it cannot be aborted; drop it instead");
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
         self.store.loads().abort(id);

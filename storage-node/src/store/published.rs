@@ -1,4 +1,4 @@
-//! The state of all tables that readers see.
+//! Contains the state of all tables that readers see.
 
 use std::sync::Arc;
 

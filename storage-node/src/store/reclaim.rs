@@ -1,9 +1,9 @@
-//! Returns the disk space of free extents to the filesystem, on a thread of its own.
+//! Runs the thread that returns the disk space of free extents to the filesystem.
 //!
 //! Invariants
-//! - The thread ends before the store is dropped: the extents that the dropped store frees are
-//!   still in the catalog.
-//! - A range that cannot be punched keeps its blocks until the next start, which punches all free
+//! - The thread ends before the store is dropped, because the extents that the dropped store frees
+//!   are still in the catalog.
+//! - A range that cannot be returned keeps its blocks until the next start, which returns all free
 //!   extents.
 
 use std::{
@@ -65,7 +65,7 @@ impl Store {
                 && !IS_WARNED.swap(true, Ordering::Relaxed)
             {
                 let path = self.devices.facts()[range.device].path.display();
-                tracing::warn!(device = %path, error, "free blocks stay with the device file until the node starts again");
+                tracing::warn!(device = %path, error, "free blocks of a device file were not returned to the filesystem; the next start of the node returns them");
             }
         };
         while self.space.extents().punch_one(punch) {}

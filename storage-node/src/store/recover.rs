@@ -1,13 +1,13 @@
-//! Recovers the devices and tables of a node at start.
+//! Recovers the devices and tables of a node at its start.
 //!
-//! It reads the catalog, opens the devices and checks each against the other; the first start makes
-//! both. What was loaded but not prepared before a crash is in no catalog, so its extents are free
-//! without further action.
+//! It reads the catalog, opens the devices and checks each against the other; the first start
+//! creates both. Data that was loaded but not prepared before a crash is in no catalog, so its
+//! extents are free without further action.
 //!
 //! Invariants
 //! - Nothing is written before everything that exists has been checked.
-//! - Every directory is verified, and every extent lies inside of its device and belongs to one
-//!   page only. A segment of several tables is the same in all of them, and stored once.
+//! - Every directory is verified. Every extent lies inside its device and belongs to one page only.
+//!   A segment that is in several tables is the same in all of them, and is stored once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -104,7 +104,7 @@ pub(super) fn release_free_space(config: &Config, recovered: &Recovered) {
         }
         if let Err(error) = recovered.devices.discard(device, begin, length) {
             let path = recovered.devices.facts()[device].path.display();
-            tracing::warn!(device = %path, error, "unused blocks stay with the device file");
+            tracing::warn!(device = %path, error, "unused blocks of a device file were not returned to the filesystem");
         }
     }
 }

@@ -1,15 +1,14 @@
-//! What relayed stripes may write on this node, beside the scratch area.
+//! Decides where relayed stripes may write on this node, apart from the scratch area.
 //!
 //! ```text
-//! Parity    cells that a load reserved                      -> checksums of the load  (loads/parity)
-//! Rebuild   places of a set that this node has adopted and  -> corrupt or whole, as verified later
-//!           that was not found whole since
+//! Parity    parity cells that a load reserved                    -> their checksums become part of the load  (loads/parity)
+//! Rebuild   places of a stripe set that this node has adopted    -> verified later, as corrupt or whole
+//!           and that was not found whole since
 //! ```
 //!
-//! In a rebuild, cells computed from the bytes of other nodes are written where the lost ones were,
-//! without a check of the pages. That is only allowed where all is lost anyway: a place of a set
-//! that may be whole accepts nothing but its own bytes ([`super::places`]), which a relay cannot
-//! know.
+//! A rebuild writes cells that were computed from the bytes of other nodes, without checking the
+//! pages in them. This is allowed only in a set whose places all count as lost. A place of any
+//! other set accepts only its own bytes ([`super::places`]), and a relay cannot check that.
 
 use std::sync::Arc;
 

@@ -1,19 +1,19 @@
-//! The scratch area, where any client may write.
+//! Manages the scratch area: a part of the first device that no table uses and where any client may
+//! write.
 //!
-//! It is a part of the first device that no table ever uses. Laboratory and replay write there, and
-//! read what was really written: a filesystem reads blocks that it has only reserved without the
-//! disk.
+//! The laboratory and replays of traces write there. They also read there what was really written,
+//! because a filesystem reads blocks that are only reserved without using the disk.
 //!
 //! ```text
-//! start: read DATA/scratch -> still ours: keep the area
+//! start: read DATA/scratch -> it describes this area: use the area
 //!                          -> else allocate free space, fill it, flush it, write DATA/scratch
 //! ```
 //!
 //! Invariants
 //! - The area is allocated before any load, and after the tables of the catalog, which have
 //!   precedence.
-//! - DATA/scratch records that an area is filled, and is written after that. Losing the file only
-//!   costs another filling, so a file that does not parse is a warning.
+//! - DATA/scratch records that an area is filled, and is written after that. If the file is lost or
+//!   does not parse, the area is only filled again, so this is a warning.
 
 use rackscan_device::{BufferPool, Completion, DeviceIndex, DeviceIo, Fsync, IoMemory, Token, Wait, Write};
 use rackscan_format::{
@@ -106,7 +106,7 @@ impl Scratch<'_> {
         match codec::decode_envelope(Envelope::Scratch, "the scratch record", &bytes) {
             Ok(record) => Some(record),
             Err(error) => {
-                tracing::warn!(file = %self.folder.path(NAME).display(), %error, "the scratch area is filled anew");
+                tracing::warn!(file = %self.folder.path(NAME).display(), %error, "the record of the scratch area is not valid: the area is filled again");
                 None
             }
         }

@@ -1,9 +1,9 @@
-//! The tables of a node, and their form in the catalog.
+//! Defines the tables of a node, and their form in the catalog.
 //!
 //! Invariants
-//! - A segment may be in several tables: in the one under which it was written, and in those that
-//!   succeeded it. It is stored once, and freed when no table has it any more.
-//! - The withheld rows belong to the table; the rows themselves belong to the segment.
+//! - A segment may be in several tables: in the version under which it was written, and in later
+//!   versions. It is stored once, and freed when no table has it any more.
+//! - The list of withheld rows belongs to the table; the rows themselves belong to the segment.
 
 use std::{collections::BTreeMap, sync::Arc};
 

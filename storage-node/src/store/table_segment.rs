@@ -1,4 +1,5 @@
-//! A segment as one table has it: what is stored, and which of its rows the table withholds.
+//! A segment as a part of one table: the stored segment, which other versions of the table may
+//! share, and the rows of it that this table withholds.
 
 use std::sync::Arc;
 

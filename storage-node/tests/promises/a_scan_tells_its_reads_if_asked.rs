@@ -1,5 +1,5 @@
-//! Promise: a scan tells exactly the pages that it read to a requester that asks, and nothing to
-//! others.
+//! Promise: a node reports the pages that a scan has read, exactly these, to a requester that asks
+//! for them, and to no other.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Promise: a page that changed or that lies in another's place is named when it is scanned, and
-//! harms no other page.
+//! Promise: a scan names each page that is corrupt or that is another page than the directory
+//! lists, and no other page is affected.
 //!
-//! Method: the device file is changed behind the node's back, past the page cache as the node
-//! reads.
+//! Method: the test changes the device file directly, without the node and bypassing the page
+//! cache.
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt};
 

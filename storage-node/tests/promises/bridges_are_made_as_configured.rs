@@ -1,5 +1,5 @@
-//! Promise: a node has exactly the threads that its bridge is made of, where they were told to run,
-//! and says so.
+//! Promise: a node has exactly the threads of its configured bridge, on the configured cores, and
+//! reports them.
 
 use std::{collections::BTreeMap, fs};
 

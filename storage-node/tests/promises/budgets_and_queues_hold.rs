@@ -1,5 +1,5 @@
-//! Promise: memory and queues stay within their bounds under any number of requests; what does not
-//! fit is refused as busy and can be asked again.
+//! Promise: memory and queues stay within their bounds under any number of requests; a request that
+//! does not fit is refused as busy and can be sent again.
 
 use std::{
     collections::{BTreeMap, VecDeque},

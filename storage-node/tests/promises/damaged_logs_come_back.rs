@@ -1,8 +1,8 @@
-//! Promise: what a damaged log has lost comes back from the copies in other nodes; a node waits for
-//! them as long as is bearable, and goes on with what is left.
+//! Promise: a node whose log is damaged restores the lost records from its log replicas; it waits
+//! for their nodes for a limited time, and then continues with the intact part of the log.
 //!
-//! Method: nodes that know each other; the log of one is damaged while it is down, and others are
-//! down or up when it starts again.
+//! Method: nodes that know each other; the log of one is damaged while the node is down, and the
+//! others are down or up when it starts again.
 
 use std::{fs, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Promise: a node uses only devices that are its own or blank, and says what is wrong with others
-//! without changing them.
+//! Promise: a node uses only devices that are its own or blank; for any other device it reports
+//! what is wrong and does not change it.
 
 use std::{fs, os::unix::fs::FileExt};
 

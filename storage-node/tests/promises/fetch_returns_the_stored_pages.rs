@@ -1,5 +1,5 @@
-//! Promise: a fetch puts exactly the stored bytes into the requester's memory, on every wire, and
-//! leaves nothing in the page cache.
+//! Promise: a fetch writes exactly the stored bytes into the requester's memory, on every wire, and
+//! leaves nothing in the kernel's page cache.
 
 use rackscan_device::resident_bytes;
 use rackscan_format::message::{Answer, Request};

@@ -1,5 +1,5 @@
-//! Promise: a client that asks often gets a receive ring of its own while it asks, and loses no
-//! request by that.
+//! Promise: a client that sends many requests gets a private receive ring for as long as it does,
+//! and no request is lost when it changes rings.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Promise: a request about transactions that breaks a rule is refused, nothing of it is done, and
-//! the node serves the next one.
+//! Promise: a request about transactions that breaks a rule is refused, no part of it is executed,
+//! and the node serves the next request.
 
 use rackscan_fabric::sim::{Random, Seed};
 use rackscan_format::{

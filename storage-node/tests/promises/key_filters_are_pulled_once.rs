@@ -1,6 +1,6 @@
-//! Promise: a node that scans with a key filter keeps the rows that a local scan with the same
-//! filter keeps; it pulls the filter's bytes once for each program, and takes no other bytes for
-//! them.
+//! Promise: a scan on a node with a key filter (a set of join keys) yields the rows that a local
+//! scan with the same filter yields; the node pulls the filter's bytes once for each program, and
+//! accepts no other bytes for it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Promise: what a client of transactions leaves behind when its connection goes is only what it
-//! has prepared.
+//! Promise: when the connection of a client of transactions is closed, only the transactions that
+//! it has prepared remain.
 
 use std::time::{Duration, Instant};
 

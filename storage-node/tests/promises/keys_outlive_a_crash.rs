@@ -1,8 +1,8 @@
-//! Promise: whatever was acknowledged is there after a crash, what was prepared is in doubt, and
-//! what is damaged is cut off, kept and said.
+//! Promise: after a crash, every acknowledged write is there, prepared transactions are in doubt,
+//! and a damaged end of the log is cut off, saved in a file and reported.
 //!
-//! Method: the files as they are while the node runs are what a crash leaves; a node is started
-//! over a copy of them.
+//! Method: the test copies the files of a running node, as a crash would leave them, and starts a
+//! node over the copy.
 
 use rackscan_ramp::message::{Reply, Request, Vote};
 use rackscan_storage_node::StartError;

@@ -1,8 +1,8 @@
-//! Promise: what a participant has acknowledged is in the logs of two other nodes, too; a node that
-//! has lost its log has its keys again, whatever else happens to it.
+//! Promise: everything that a participant has acknowledged is also in the log replicas on two other
+//! nodes; a node that has lost its log recovers its keys from them, whatever else happens to it.
 //!
-//! Method: nodes that know each other, whose files are read, damaged and removed; what a client was
-//! told is compared with what is there afterwards.
+//! Method: nodes that know each other; the test reads, damages and removes their files, and
+//! compares what was acknowledged to a client with what the nodes have afterwards.
 
 use std::{
     fs,

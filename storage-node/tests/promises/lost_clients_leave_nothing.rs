@@ -1,5 +1,5 @@
-//! Promise: a client that vanishes in the middle of its requests leaves nothing behind, and nobody
-//! else notices.
+//! Promise: a client that vanishes in the middle of its requests leaves nothing behind, and does
+//! not affect other clients.
 
 use std::time::{Duration, Instant};
 

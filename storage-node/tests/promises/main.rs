@@ -1,7 +1,7 @@
-//! What does a storage node promise, and does it keep it? One file per promise.
+//! Tests what a storage node promises, one file per promise.
 //!
-//! Method: a node runs in this process, over real device files; a raw fabric client, which knows
-//! nothing but the messages, asks it.
+//! Method: a node runs in this process over real device files; a raw fabric client, which knows
+//! only the messages, sends requests to it.
 
 mod a_scan_tells_its_reads_if_asked;
 mod bad_pages_are_named_and_others_served;

@@ -1,4 +1,4 @@
-//! Promise: however many clients call in one moment, each is answered.
+//! Promise: every client is answered, however many connect at the same moment.
 
 use std::{
     sync::Barrier,

@@ -1,5 +1,5 @@
-//! Promise: a node serves many clients, most of them silent, in memory that its plan knows; one
-//! more than it may have is told so.
+//! Promise: a node serves many clients, most of them idle, within its planned memory; a client
+//! beyond the maximum is refused with the numbers.
 
 use std::{
     process::Command,

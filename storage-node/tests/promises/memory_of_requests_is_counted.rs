@@ -1,8 +1,8 @@
-//! Promise: what requests on their way take of a participant's memory is what their messages take
-//! once they are decoded, not what their bytes do; who finds none waits.
+//! Promise: requests in progress are charged the memory of their decoded messages, not the number
+//! of their bytes; a request that finds no free memory waits.
 //!
-//! Method: keys of a few bytes, which take many times that, in a node that has half a MiB for
-//! requests.
+//! Method: keys of a few bytes, which need many times as much memory when they are decoded, and a
+//! node with half a MiB for requests.
 
 use rackscan_format::message::RefusalCode;
 use rackscan_ramp::{

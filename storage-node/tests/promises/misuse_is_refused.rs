@@ -1,5 +1,5 @@
-//! Promise: whatever a client says, the node answers with a refusal or hangs up, and serves the
-//! next one.
+//! Promise: whatever a client sends, the node answers with a refusal or closes the connection, and
+//! serves the next client.
 
 use std::time::{Duration, Instant};
 

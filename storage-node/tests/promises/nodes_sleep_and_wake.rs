@@ -1,5 +1,5 @@
-//! Promise: a node without work costs nothing, and no request is lost on one that is falling
-//! asleep.
+//! Promise: a node without work uses almost no processor time, and a request that arrives while it
+//! falls asleep is not lost.
 
 use std::{
     process::Command,

@@ -1,5 +1,5 @@
 //! Promise: a scan that needs more processor time or memory than the node gives to one scan is
-//! bounced with the reason, and the node goes on to serve the pages and other scans.
+//! bounced with the reason, and the node continues to serve pages and other scans.
 
 use rackscan_format::{
     ids::SegmentId,

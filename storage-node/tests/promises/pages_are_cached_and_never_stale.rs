@@ -1,6 +1,6 @@
-//! Promise: pages that are wanted again come out of memory, within its budget; clients may take
-//! them from there themselves; what is dropped, or of an earlier life of the node, is given to
-//! nobody.
+//! Promise: pages that are read again come from the cache, which stays within its memory budget,
+//! and clients may read them there one-sidedly; a page that was dropped, or that an earlier process
+//! of the node has cached, is never returned.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
-//! Promise: stripes that are relayed write the cells of parity that a load has reserved, and what a
-//! node has lost and adopted; never what may be whole, and what they have not written becomes no
-//! table.
+//! Promise: relayed stripes write only parity cells that a load has reserved, and places that a
+//! node has lost and adopted, but no place that may be whole; a reserved cell that was not written
+//! becomes part of no table.
 //!
-//! Method: two nodes, of which the first one is asked and the other one keeps what it gets in
-//! memory; with two, each keeps the client's cell, as data or as its parity.
+//! Method: two nodes, of which the test asks the first one and the second one discards its cells.
+//! With two nodes, each of them gets the client's cell, as data or as its parity.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
-//! Promise: a place of a stripe set takes the bytes that it had and no others, from whoever brings
-//! them; and a lost part of a table comes to lie where it lay, or not at all.
+//! Promise: a place (a page or parity cell of a stripe set, at its fixed extent) accepts only its
+//! original bytes, whichever client sends them; and a lost part of a table is adopted at its former
+//! extents or not at all.
 //!
-//! Method: the device file is changed behind the node's back.
+//! Method: the test changes the device file directly, without the node.
 
 use std::{fs::File, os::unix::fs::FileExt};
 

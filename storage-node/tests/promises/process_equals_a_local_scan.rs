@@ -1,5 +1,5 @@
-//! Promise: the rows that a node's scan yields are those of the same scan run by the requester,
-//! whatever the wire and the size of the target.
+//! Promise: a scan on a node yields the same rows as the same scan run by the requester, on every
+//! wire and for every size of the target, which is the requester's memory for the result.
 
 use arrow::{array::RecordBatch, compute::concat_batches};
 use rackscan_format::{

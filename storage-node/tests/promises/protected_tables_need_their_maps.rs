@@ -1,6 +1,6 @@
-//! Promise: a protected table is prepared only where its parity and its map are, and a map that
-//! says what is here; what does not become a table leaves nothing, and what does is there after a
-//! restart.
+//! Promise: a protected table is prepared only on nodes that have its parity and a map that matches
+//! the node's data; a load that becomes no table leaves nothing behind, and a prepared table is
+//! complete after a restart.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Promise: requests that are written into a node's boxes are served as messages are, in the order
-//! in which both were sent, and wake a node that sleeps; and nothing that is written there does
-//! more than end its connection.
+//! Promise: requests that a client writes into a node's boxes are served like messages, in the
+//! order in which both were sent, and wake a node that sleeps; garbage in a box at most ends the
+//! connection.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Promise: who follows all nodes knows every row that was acknowledged before it asked, and of no
-//! transaction only a part: while others write, after a node was unavailable, and after it was
-//! unavailable itself for longer than feeds reach.
+//! Promise: a client that follows all nodes knows every row that was acknowledged before it asked,
+//! and never sees only a part of a transaction: while others write, after a node was unavailable,
+//! and after the client was unavailable for longer than the feeds reach back.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,6 @@
-//! Promise: who may do without some nodes knows every row that was acknowledged though they are
-//! gone, and of no transaction only a part: from the copies of their logs.
+//! Promise: a client that follows all nodes and may do without some of them still knows every
+//! acknowledged row when these are lost, and never sees only a part of a transaction: it reads the
+//! replicas of their logs.
 
 use std::time::{Duration, Instant};
 

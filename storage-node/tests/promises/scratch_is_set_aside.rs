@@ -1,5 +1,5 @@
-//! Promise: the scratch area is where no page ever is, it holds real bytes, and it is free again
-//! when nobody wants it.
+//! Promise: the scratch area never overlaps a page, is filled with written bytes, and is freed when
+//! it is no longer configured.
 
 use rackscan_format::message::ScratchArea;
 use rackscan_storage_node::ByteSize;

@@ -1,5 +1,5 @@
 //! Promise: disk space that nothing on a node needs any more returns to the filesystem while the
-//! node runs, and what is needed stays.
+//! node runs, and all other data stays.
 
 use std::{
     os::unix::fs::MetadataExt,

@@ -1,10 +1,10 @@
-//! Promise: a write is acknowledged only when as many replicas of the log have it as the
-//! configuration asks for; below that it is refused at once. A replica that may lack an
-//! acknowledged record is never taken for the newest: the node says what may be missing and waits
-//! for a person.
+//! Promise: a write is acknowledged only when as many log replicas have it as the configuration
+//! requires; with fewer available, it is refused at once. A replica that may lack an acknowledged
+//! record is never used as the newest one: the node reports what may be missing, and waits for an
+//! operator.
 //!
-//! Method: nodes that know each other; replicas are stopped, wiped or left behind, and what a
-//! client was told is compared with what is there afterwards.
+//! Method: nodes that know each other; the test stops nodes, removes replicas or lets them miss
+//! records, and compares what was acknowledged to a client with what the nodes have afterwards.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Do nodes relay and keep stripes as they are configured to, and say what they did?
+//! Tests that nodes relay and store stripes as configured, and report what they did.
 
 use std::{
     fs::File,

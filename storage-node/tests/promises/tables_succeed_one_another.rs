@@ -1,6 +1,6 @@
-//! Promise: a table can take the place of another one and keep its segments; who reads the other
-//! one goes on, nothing is written or freed but what is not shared, and of all that would take the
-//! place exactly one does.
+//! Promise: a new table version can replace a table and reuse its segments. Readers of the replaced
+//! version continue; only what is not shared is written or freed; and of several loads that would
+//! replace the same version, exactly one does.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Promise: what a transaction wrote is read by messages over every wire, and one-sidedly from the
-//! slots, as it was written.
+//! Promise: the writes of a transaction are read exactly as they were written, by messages over
+//! every wire and one-sidedly from the slots.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! Promise: nodes that know each other end what a client has left in doubt: everywhere alike, and
-//! as its participants voted.
+//! Promise: nodes that know each other end the transactions that a client has left in doubt: with
+//! the same outcome on all nodes, which follows from the votes of the participants.
 //!
-//! Method: clients do some steps of a transaction over several nodes and vanish; what the nodes say
-//! of themselves is polled until nothing is in doubt any more.
+//! Method: clients execute some steps of a transaction over several nodes and vanish; the test
+//! polls the status of the nodes until no transaction is in doubt.
 
 use rackscan_fabric::Wire;
 use rackscan_ramp::{

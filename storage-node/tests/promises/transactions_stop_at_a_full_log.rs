@@ -1,5 +1,5 @@
-//! Promise: where the log may not grow, nothing new is prepared, what is prepared still ends, and
-//! when there is room it goes on, all by itself.
+//! Promise: while the log has its maximum length, no transaction is prepared, but prepared ones
+//! still end; when the log has room again, transactions continue without intervention.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Promise: rows that a request withholds do not come out of a node's scan, whether they are named
-//! in the request or beside it, and a list that is not right is refused before anything is scanned.
-//! Where rows lie is said as a local scan does.
+//! Promise: a scan on a node leaves out the rows that the request withholds, whether their list is
+//! in the request or in the requester's memory; an invalid list is refused before anything is
+//! scanned. The positions of rows are reported as by a local scan.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Accepts new connections, distributes them to reactors, and refuses those for which there is no
-//! room.
+//! Accepts new connections, distributes them to the reactors, and refuses those beyond the maximum
+//! number.
 //!
 //! Invariants
 //! - The node has at most as many connections as its memory plan allows. A further connection gets
-//!   a refusal with the numbers and is closed.
+//!   a refusal that states both numbers, and is closed.
 //! - At most `REFUSALS_UNDER_WAY_MAX` refusals are in progress; beyond that, no connection is
 //!   accepted until one of them has ended.
 

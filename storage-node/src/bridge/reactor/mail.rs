@@ -1,9 +1,9 @@
-//! Handles what other threads send to a reactor, and what the participant of transactions has for
-//! it.
+//! Handles the messages that other threads have sent to a reactor, and what the participant of
+//! transactions has to write or to answer.
 //!
 //! Invariants
-//! - Answers of the participant are sent in the turn in which they were made. Records that it must
-//!   write go to its log's thread before that. thread before that.
+//! - Answers of the participant are sent in the turn in which it gave them. Before that, the
+//!   records that it must write are handed to its log's thread.
 
 use super::Reactor;
 use crate::message_queue::Mail;

@@ -1,12 +1,13 @@
-//! Serves requests that arrive in boxes, in order with those that arrive as messages.
+//! Serves requests that arrive in boxes (memory for one request each, into which a client writes
+//! one-sidedly), in order with requests that arrive as messages.
 //!
-//! The order is that in which they were sent. A message arrives after every write that was posted
-//! before it, so before a message is served, the boxes of its connection are emptied. A client
-//! writes into no box while a message of its own is unanswered.
+//! The order is that in which the client sent them. A message arrives after every write that was
+//! posted before it, so the reactor empties the boxes of a connection before it serves a message of
+//! that connection. A client writes into no box while one of its messages is unanswered.
 //!
 //! Invariants
-//! - A turn takes at most as many requests out of boxes as there can be boxes, so a client that
-//!   keeps writing delays nobody.
+//! - A turn of the reactor takes at most as many requests out of boxes as there can be boxes, so a
+//!   client that writes all the time delays no other client.
 
 use super::Reactor;
 use crate::{limits::POSTS_MAX, metrics::add};

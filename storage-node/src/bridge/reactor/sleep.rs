@@ -1,9 +1,9 @@
 //! Puts a reactor to sleep and wakes it.
 //!
 //! Invariants
-//! - It sleeps only after arming the inbox and every connection and then finding that nothing has
-//!   arrived: it announces the sleep first and checks afterwards.
-//! - A connection that has not woken it stays armed and watched over any number of sleeps.
+//! - A reactor first arms the inbox and every connection, then checks that nothing has arrived, and
+//!   only then sleeps. So anything that arrives after the check wakes it.
+//! - A connection that has not woken the reactor stays armed and watched over any number of sleeps.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Goal: a copy is a beginning of its origin's log whatever is sent, and nothing of it goes but
-//! what a shorter log replaces. Method: the shelves alone, over a folder; parts of logs in every
-//! order.
+//! Tests that a copy is always a beginning of its origin's log, whatever bytes are sent, and that
+//! bytes of it are discarded only if a shorter log replaces them. Method: the shelves alone, over a
+//! folder, with parts of logs in every order.
 
 use std::fs;
 

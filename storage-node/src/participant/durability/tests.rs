@@ -1,5 +1,6 @@
-//! Goal: nothing is acknowledged that the highest generation's members, or so many other nodes,
-//! would not tell of. Method: the rules alone, with times made up.
+//! Tests that every acknowledged record can be found: through a member of the highest generation,
+//! which the required number of other nodes know. Method: the rules alone, without disks and nodes,
+//! with simulated times.
 
 use super::*;
 use crate::limits::{COPY_PATIENCE, FIRST_COPY_PATIENCE, GENERATION_PATIENCE};

@@ -1,4 +1,4 @@
-//! The answers of other nodes that may keep a replica of the log.
+//! Parses what other nodes answer about the log replicas that they store for this node.
 
 use rackscan_client::Lines;
 use rackscan_format::{

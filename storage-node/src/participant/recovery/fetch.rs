@@ -1,12 +1,12 @@
-//! Fetches a log replica from the node that keeps it.
+//! Fetches a log replica from the node that stores it.
 //!
-//! It fetches piece by piece, checks each record as it arrives, and writes to a file beside the
-//! log.
+//! The replica is fetched piece by piece into a file beside the log, and each record is checked as
+//! it arrives.
 //!
 //! Invariants
-//! - Either all of the announced replica is fetched and valid, or the fetch fails.
-//! - If the log here is damaged, the replica contains all that is intact of it: it passes through
-//!   the position where that ends.
+//! - Either the whole announced replica is fetched and valid, or the fetch fails.
+//! - If the log here is damaged, the replica must contain the intact part of it: the same records
+//!   up to the position where that part ends.
 
 use std::{fs::File, time::Instant};
 

@@ -1,5 +1,6 @@
-//! Goal: whatever the disk does, nothing is reported that is not in the log, and nothing that was
-//! is lost. Method: the thread's parts, called in order.
+//! Tests that the log's thread reports only what is in the log, and that nothing it reported is
+//! lost, whatever the disk does. Method: the parts of the thread, called in order over a simulated
+//! disk.
 
 use std::{cell::RefCell, rc::Rc, sync::atomic::Ordering::SeqCst};
 

@@ -1,4 +1,5 @@
-//! Are cells read and written where they may be, and does the node hear of it?
+//! Tests that relayed cells are read and written only where they may be, and that the node's store
+//! is informed of the result.
 
 use rackscan_format::{ids::DeviceId, message::ReserveParity};
 use rackscan_stripe::Column;
@@ -72,7 +73,7 @@ fn cells_go_where_the_client_says_and_nowhere_else() {
         assert!(cells.begin(&beginning).is_err());
     }
     let refused = begin(&mut cells, 1, &RelayedTo::Scratch, (1, 1)).unwrap_err();
-    assert!(refused.contains("where the cells lie that this node holds"), "{refused}");
+    assert!(refused.contains("the extents of the cells that this node holds"), "{refused}");
     let refused = begin(&mut CellStore::new(store, None), 0, &RelayedTo::Scratch, (0, 2)).unwrap_err();
     assert!(refused.contains("scratch ="), "{refused}");
 }
@@ -147,11 +148,11 @@ fn cells_that_cannot_lie_where_they_are_said_to_are_refused() {
     let beyond = Extent { offset_bytes: (16 << 20) - 4096, ..extent(0, CELL) };
     let elsewhere = Extent { device: DeviceId(1), ..extent(0, 4096) };
     for (held, counts, says) in [
-        (vec![], (1, 1), "places of 0 cells for a stripe of which this node holds 1"),
-        (vec![vec![], vec![]], (1, 1), "places of 2 cells"),
-        (vec![vec![beyond]], (1, 1), "for a cell that this node holds; it has"),
-        (vec![vec![elsewhere]], (1, 1), "of device 1 for a cell that this node holds; it has 0"),
-        (vec![vec![extent(0, CELL), extent(9, 4096)]], (1, 1), "places of 12288 bytes for a cell of 8192"),
+        (vec![], (1, 1), "extents of 0 cells of a stripe of which this node holds 1"),
+        (vec![vec![], vec![]], (1, 1), "extents of 2 cells"),
+        (vec![vec![beyond]], (1, 1), "for a cell that this node holds; the device has"),
+        (vec![vec![elsewhere]], (1, 1), "of device 1 for a cell that this node holds; the device has 0"),
+        (vec![vec![extent(0, CELL), extent(9, 4096)]], (1, 1), "extents of 12288 bytes for a cell of 8192"),
     ] {
         let refused = begin(&mut cells, 0, &parity(0, held), counts).unwrap_err();
         assert!(refused.contains(says), "{refused}, expected {says}");
@@ -180,7 +181,7 @@ fn lost_places_are_rebuilt_and_those_that_may_be_whole_are_not_touched() {
     let refused = begin(&mut cells, 2, &rebuild(vec![], vec![vec![extent(4, 4096)]]), (0, 1)).unwrap_err();
     assert!(refused.contains("elsewhere than to places of set 7.0"), "{refused}");
     let refused = begin(&mut cells, 2, &rebuild(vec![], kept.clone()), (0, 1)).unwrap_err();
-    assert!(refused.contains("places of 2 cells for a stripe of which this node keeps 1"), "{refused}");
+    assert!(refused.contains("extents of 2 cells of a stripe of which this node keeps 1"), "{refused}");
     set.verified(0, &rackscan_format::message::Verified { next: None, places: 5, bytes: 0, corrupt: vec![] });
     let refused = begin(&mut cells, 2, &to, (1, 2)).unwrap_err();
     assert!(refused.contains("its places take only their bytes"), "{refused}");

@@ -1,8 +1,8 @@
-//! Reads and checks the directory of an appended segment.
+//! Pulls and checks the directory of an appended segment: the list of its columns and pages.
 //!
 //! Invariants
-//! - Nothing in it is trusted before it was checked. Of its extents only the lengths are used; the
-//!   node chooses the rest.
+//! - Nothing in the directory is used before it was checked. Of its extents only the lengths are
+//!   used; the node chooses devices and offsets itself.
 
 use rackscan_format::{
     codec::{self, Envelope},
@@ -36,7 +36,7 @@ pub(super) fn check_length(directory_bytes: u32, source: &Target) -> Result<usiz
     let bytes = directory_bytes as usize;
     if bytes == 0 || bytes > DIRECTORY_BYTES_MAX || padded(bytes) > source.length_bytes {
         return Err(malformed(format!(
-            "a directory of {bytes} bytes in a source of {}, expected 1 to {DIRECTORY_BYTES_MAX} bytes, within the source",
+            "a directory has {bytes} bytes in a source of {} bytes; expected 1 to {DIRECTORY_BYTES_MAX} bytes, within the source",
             source.length_bytes
         )));
     }
@@ -55,7 +55,7 @@ pub(super) fn open(
     let mut directory: SegmentDirectory = opened.map_err(|error| malformed(error.to_string()))?;
     if directory.table != load {
         return Err(malformed(format!(
-            "a segment of table {}, expected one of load {load}",
+            "the appended segment is of table {}, expected load {load}",
             directory.table
         )));
     }
@@ -69,7 +69,7 @@ pub(super) fn open(
     let (expected, found) = (padded(directory_bytes) + pages_bytes, source.length_bytes);
     if found < expected {
         return Err(malformed(format!(
-            "a source of {found} bytes, expected {expected}: directory and pages"
+            "the source has {found} bytes, expected {expected} bytes for the directory and its pages"
         )));
     }
     Ok(directory)

@@ -1,8 +1,9 @@
-//! Repairs places of a stripe set.
+//! Repairs places of a stripe set: writes lost or corrupt pages and parity cells again, at the
+//! extents where they were.
 //!
-//! It works like an append of pages, but each place is written where it already is, and the devices
-//! are flushed before the answer. A crash in between leaves each place corrupt, half written or
-//! whole; a place never gets the bytes of another.
+//! A repair runs like an append of pages, but it allocates nothing, and flushes the devices before
+//! the answer. After a crash in between, each place is corrupt, half written or repaired; no place
+//! contains the bytes of another.
 //!
 //! Invariant: a place is written only with its original bytes. If a request fails, some of its
 //! places may have been written.
@@ -35,7 +36,11 @@ impl Repairing {
         let (mut places, mut pages, mut source_offset) = (Vec::new(), Vec::new(), 0);
         for number in &request.places {
             let held = set.place(*number).ok_or_else(|| {
-                malformed(format!("place {number} of set {}; there are {}", request.set, set.places()))
+                malformed(format!(
+                    "place {number} of stripe set {} does not exist: the set has {} places here",
+                    request.set,
+                    set.places()
+                ))
             })?;
             let (identity, extent) = (held.identity(), held.extent);
             pages.push(Page { identity, extent, first_row: 0, rows: 0, source_offset });
@@ -44,7 +49,7 @@ impl Repairing {
         }
         if source_offset != request.source.length_bytes {
             return Err(malformed(format!(
-                "{} places of set {} of {source_offset} bytes in a source of {}, expected exactly their bytes",
+                "{} places of stripe set {} have {source_offset} bytes, the source has {}; expected exactly the bytes of the places",
                 places.len(),
                 request.set,
                 request.source.length_bytes

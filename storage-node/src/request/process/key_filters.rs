@@ -1,9 +1,10 @@
-//! Pulls the key filters of a program.
+//! Pulls the key filters of a scan program from the requester's memory. A key filter is a set of
+//! join keys.
 //!
-//! The program names them by digest; their bytes are in the requester's memory. They are pulled one
-//! after the other, once for each program (`scan_pool/programs`).
+//! The program names each filter by the digest of its bytes. The filters are pulled one after the
+//! other, and once for each program: `scan_pool/programs` remembers them.
 //!
-//! Invariant: bytes become a filter only if they have the digest by which the program names it.
+//! Invariant: bytes are used as a filter only if they have the digest in the program.
 
 use std::sync::Arc;
 

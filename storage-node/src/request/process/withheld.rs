@@ -1,10 +1,10 @@
-//! Gets the list of rows that a scan of a segment leaves out.
+//! Gets the list of withheld rows, which a scan of a segment must leave out.
 //!
-//! A short list is in the request. A longer one is in the requester's memory and is pulled for
-//! every scan, because the next scan may see another list.
+//! A short list is in the request. A longer list is in the requester's memory, and is pulled for
+//! every scan, because it may differ from scan to scan.
 //!
-//! Invariant: a scan begins only with a list that parses, whose checksum is right and whose rows
-//! the segment has.
+//! Invariant: a scan begins only if its list parses, the checksum is right and the segment contains
+//! the rows.
 
 use std::sync::Arc;
 

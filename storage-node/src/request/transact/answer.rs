@@ -1,10 +1,10 @@
-//! Encodes replies so that they fit the answer or the target.
+//! Encodes the participant's replies so that they fit into the answer or the target.
 //!
 //! Invariants
-//! - At most one reply or about one piece is encoded at a time: an answer is never in memory as a
-//!   whole.
-//! - An answer that does not fit is refused before any of it is written, with the length that it
-//!   needs.
+//! - At most one reply, or about one piece, is encoded at a time, so a long answer is never in
+//!   memory as a whole.
+//! - An answer that does not fit is refused before any of it is written; the refusal states the
+//!   length that it needs.
 
 use std::collections::VecDeque;
 
@@ -104,7 +104,8 @@ fn fits(bytes: u64, target: &Target) -> Result<(), Refusal> {
         return Err(too_long(bytes, TRANSACT_ANSWER_BYTES_MAX));
     }
     if bytes > target.length_bytes {
-        let text = format!("an answer of {bytes} bytes into a target of {}", target.length_bytes);
+        let text =
+            format!("an answer of {bytes} bytes does not fit into a target of {} bytes", target.length_bytes);
         let mut refusal = Refusal::new(RefusalCode::TargetTooSmall, text);
         refusal.needed_bytes = bytes;
         return Err(refusal);
@@ -113,7 +114,9 @@ fn fits(bytes: u64, target: &Target) -> Result<(), Refusal> {
 }
 
 fn too_long(found: u64, most: u64) -> Refusal {
-    malformed(format!("an answer of {found} bytes, expected at most {most}: ask for fewer keys at a time"))
+    malformed(format!(
+        "the answer would have {found} bytes, expected at most {most}: ask for fewer keys at a time"
+    ))
 }
 
 /// The total bytes of the values of a reply, a lower bound of its length.

@@ -1,13 +1,14 @@
 //! Reads a catalog that an earlier release wrote.
 //!
-//! | envelope | written | what it says |
+//! | envelope | written before | type |
 //! |---|---|---|
-//! | `EarlierCatalog` | before tables succeeded one another | [`Loaded`] |
-//! | `SucceedingCatalog` | before tables said what is derived from their rows | [`Succeeding`] |
-//! | `DerivingCatalog` | before tables were protected | [`Deriving`] |
+//! | `EarlierCatalog` | a table version could succeed (replace) another | [`Loaded`] |
+//! | `SucceedingCatalog` | tables listed what is derived from their rows | [`Succeeding`] |
+//! | `DerivingCatalog` | tables could be protected by parity | [`Deriving`] |
 //!
-//! Invariant: it means what it meant then. No table is protected; tables of the first two kinds
-//! derive nothing, and those of the first kind succeed none and withhold nothing.
+//! Invariant: a table has exactly the features that its release had. No table is protected; tables
+//! of the first two kinds derive nothing; tables of the first kind succeed no other and withhold no
+//! rows.
 
 use rackscan_format::{
     codec::{self, CodecError, Envelope},

@@ -1,20 +1,21 @@
-//! The parity cells of a load: which are there, and which are being written by relayed stripes.
+//! Tracks the parity cells of a load: which are stored, and which a relayed stripe is writing.
 //!
 //! ```text
 //! appended  ------------------------------------> written
 //! reserved  --claim--> being written  --stored--> written
 //!    ^                      |
-//!    +-- claim is gone -----+
+//!    +-- claim is dropped --+
 //! ```
 //!
-//! A claim ends with the stripe's last device operation ([`ParityClaim`]), not when the stripe is
-//! given up: an operation still in flight would overwrite what another stripe writes there.
+//! A claim ([`ParityClaim`]) is the right of one stripe to write reserved cells. It lasts until the
+//! stripe's last device operation has ended, even if the stripe was aborted before: an operation
+//! that is still in flight would overwrite what another stripe writes there.
 //!
 //! Invariants
 //! - A cell is written once, by one stripe at a time, and only with cells of the size that was
 //!   reserved.
-//! - What a stripe has written counts only for the load for which it began, not for a later load
-//!   with the same number.
+//! - What a stripe has written counts only for the load for which the stripe began, not for a later
+//!   load with the same number.
 
 use std::sync::Arc;
 

@@ -1,14 +1,15 @@
-//! Takes over again what a node has lost of protected tables: its part, or only the map.
+//! Adopts what a node has lost of protected tables: records its part of a table, or only the map,
+//! again.
 //!
 //! ```text
-//! folder lost   the map arrives as that of a load -> adopt: allocate the same extents, make the catalog
-//!               durable with the table as committed; its bytes are repaired later
+//! folder lost   the map arrives like that of a load -> adopt: allocate the same extents, make the catalog
+//!               durable with the table as committed; the bytes are repaired later
 //! map lost      the map of a table that is here arrives -> check it against the table, make it durable
 //! ```
 //!
-//! The client that asks vouches that the table is published, and which map is its: it has asked the
-//! other nodes, and a node that has lost everything cannot know. What the map says then counts as
-//! the content of the table, and bytes are checked against it.
+//! The client that asks is trusted about two facts, which it has read from the other nodes and
+//! which a node without its data cannot know: that the table is published, and which map is its
+//! map. From then on, the map defines the content of the table, and bytes are checked against it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -88,8 +89,9 @@ impl Publishing {
         let parsed = TableMap::decode_envelope(&map.bytes).map_err(|error| malformed(error.to_string()))?;
         is_map_of(&parsed, table, self.node).map_err(malformed)?;
         let written = self.files.maps.write(id, &map.bytes);
-        written
-            .map_err(|error| Refusal::new(RefusalCode::Storage, format!("a map was not kept: {error}")))?;
+        written.map_err(|error| {
+            Refusal::new(RefusalCode::Storage, format!("a map could not be stored: {error}"))
+        })?;
         let before = self.store.published();
         let mut tables = before.tables.clone();
         if let Some(known) = tables.get_mut(&id) {

@@ -1,4 +1,4 @@
-//! Tests: stripes write where a node has lost its places, and nowhere else.
+//! Tests that stripes write to lost places of a node, and nowhere else.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! Checks that everything that nodes claim to have is on their disks, and that every table is
-//! complete or absent.
+//! Checks that all bytes that the simulated nodes report are on their devices, and that every table
+//! is complete or absent.
 //!
 //! Invariants
-//! - The claims of nodes about bytes are not trusted: pages are compared with those that were
-//!   written, and parity cells with the sums of those.
+//! - Checksums that nodes report are not trusted: pages are compared with the pages that were
+//!   written, and parity cells with parity that is computed from these pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,11 @@
-//! The nodes of the simulation as a client sees them, and the completion of interrupted changes.
+//! Simulates a cluster as a client uses it, including the completion of catalog changes that a
+//! crash has interrupted.
 //!
-//! This does what `client/catalog` and `client/forget` do, one request after the other in an order
-//! that the seed chooses.
+//! It does the same as `client/catalog` and `client/forget`, but sends one request after the other,
+//! in an order that the seed determines.
 //!
 //! Invariants
-//! - A request of a client without power reaches no node, and no answer reaches it.
+//! - A request of a client without power reaches no node, and no answer reaches the client.
 
 use std::{collections::BTreeSet, sync::Arc};
 

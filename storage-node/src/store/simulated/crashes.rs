@@ -1,4 +1,5 @@
-//! Tests: a party loses power at any step; no stripe is wrong, and no table is half there.
+//! Tests that no stripe is wrong and no table is incomplete after a node or the client has lost
+//! power at any step.
 
 use std::collections::BTreeMap;
 

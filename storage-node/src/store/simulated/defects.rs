@@ -1,5 +1,5 @@
-//! Tests that the checks of the simulation find defects. Method: plant one, in files, in devices or
-//! in the client, and try all steps until it is found.
+//! Tests that the checks of the simulation find defects. Method: plant one defect, in files, in
+//! devices or in the client, and crash all nodes at each step until a check fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

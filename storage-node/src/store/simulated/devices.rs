@@ -1,4 +1,4 @@
-//! Simulated devices for the store.
+//! Simulates the devices of a node for the store.
 //!
 //! Invariants
 //! - All users of the devices of a node share one simulation of them, one after the other.

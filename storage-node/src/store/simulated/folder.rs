@@ -1,14 +1,14 @@
-//! A simulated folder, and what is left of it when its node loses power.
+//! Simulates a folder, and determines what remains of it when its node loses power.
 //!
-//! | not synced | what may be left |
+//! | not synced | what may remain |
 //! |---|---|
-//! | a file's bytes | those before, all of them, or so many with holes |
-//! | a name that was given, moved or removed | any of them by itself; a move happens whole or not |
-//! | a folder that was made | nothing of what is in it |
+//! | the bytes of a file | the bytes before, all new bytes, or a part of the new bytes with holes |
+//! | a name that was created, renamed or removed | each such change on its own; a rename happens completely or not at all |
+//! | a new folder | nothing of its content |
 //!
 //! Invariants
-//! - A file that was synced has its bytes, under whichever names it is left with.
-//! - A process that is killed while the host keeps its power finds everything that it wrote; that
+//! - A file that was synced has its bytes, under any of the names that remain for it.
+//! - A process that is killed while the host keeps its power finds everything that it wrote. That
 //!   is still not durable.
 
 use std::{

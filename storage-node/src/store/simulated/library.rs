@@ -1,8 +1,8 @@
-//! The bytes of the segments of the simulation's tables.
+//! Generates the bytes of the segments in the simulation's tables.
 //!
 //! Invariants
 //! - A segment's bytes are determined by the table under which it was written, its number and its
-//!   rows; no two pages are equal.
+//!   number of rows. No two pages are equal.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 

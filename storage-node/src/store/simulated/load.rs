@@ -1,11 +1,11 @@
-//! Loads a protected table, step by step.
+//! Simulates a client that loads a protected table, step by step.
 //!
-//! This does what `client/load`, `client/protected/protect` and `client/protected/parity` do.
-//! Requests that they have in flight at the same time are carried out here one after the other, in
-//! an order that the seed chooses, and all of them even if one fails.
+//! It does the same as `client/load`, `client/protected/protect` and `client/protected/parity`.
+//! Requests that the real client has in flight at the same time are executed here one after the
+//! other, in an order that the seed determines, and all of them even if one fails.
 //!
 //! Invariants
-//! - The requests to nodes and their order are those of the client.
+//! - The requests to nodes, and their order, are those of the client.
 
 use std::{collections::BTreeSet, sync::Arc};
 

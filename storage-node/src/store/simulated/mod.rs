@@ -2,16 +2,21 @@
 //! wrong afterwards.
 //!
 //! ```text
-//! power    counts steps, and takes power away before one of them
-//! folder   files that lose what was not synced      devices   simulated devices that lose what was not flushed
-//! node     the store's own functions over both      cluster   the client's view, and completion of changes
-//! load     a client's steps, in its order           library   the bytes of segments
-//! check    the checks                               stripes   the expected cells, computed plainly
-//! run      a scenario with a crash                  scenarios   the actions of each
+//! power      counts steps, and turns the power of a node or of the client off before chosen steps
+//! folder     simulated files, which lose in a crash what was not synced
+//! devices    simulated devices, which lose in a crash what was not flushed
+//! node       a node: the store's own functions over such a folder and devices
+//! cluster    all nodes, as a client uses them
+//! load       the steps of a client that loads a table
+//! library    the bytes of segments
+//! stripes    the expected content of parity cells
+//! check      the checks
+//! scenarios  the scenarios: lists of loads and drops
+//! run        runs a scenario with a crash
 //! crashes, defects   the tests
 //! ```
 //!
-//! Everything happens in one thread, and follows from a seed.
+//! Everything happens in one thread, and is determined by a seed.
 
 mod check;
 mod cluster;

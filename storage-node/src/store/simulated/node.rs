@@ -1,10 +1,10 @@
-//! A node of the simulation: starts, serves and loses power.
+//! Simulates a node that starts, serves requests and loses power.
 //!
-//! It serves requests with the store's own functions, in the order in which requests (`request`)
-//! call them.
+//! It serves requests with the store's own functions, in the order in which `request` calls them.
 //!
 //! Invariants
-//! - A node without power answers nothing, whatever it did before it lost power.
+//! - A node without power answers no request, not even one that it has executed before it lost
+//!   power.
 
 use std::sync::{
     Arc, Mutex,

@@ -1,4 +1,5 @@
-//! Counts the steps of a run, and takes power away before chosen ones.
+//! Counts the steps of a run, and turns the power of a party off before chosen steps. A party is a
+//! node or the client.
 //!
 //! Invariants
 //! - Every change of a device or a file is a step of its node, and every request is a step of the

@@ -1,9 +1,9 @@
 //! Runs a scenario with a fault, and checks the tables afterwards.
 //!
 //! Invariants
-//! - The tables are checked by the nodes that are left, before the others start; again when all
-//!   have started; again when all have lost power once more, and everything that was not durable;
-//!   and again after other tables were written to the free space.
+//! - The tables are checked at these times: by the nodes that still run, before the others restart;
+//!   when all have restarted; when all have lost power once more, and with it everything that was
+//!   not durable; and, in some runs, after other tables were written to the free space.
 
 use rackscan_format::{
     ids::{SegmentId, TableId},

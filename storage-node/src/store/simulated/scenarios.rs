@@ -1,4 +1,4 @@
-//! The scenarios of the simulation.
+//! Defines the scenarios of the simulation: which tables are loaded, replaced and dropped.
 
 use rackscan_fabric::sim::Seed;
 use rackscan_format::{ids::TableId, schema::Protection};

@@ -1,12 +1,12 @@
-//! The expected content of the cells of a stripe set, computed plainly: stripe by stripe, cell by
-//! cell.
+//! Computes the expected content of the cells of a stripe set in the simplest way: stripe by
+//! stripe, cell by cell.
 //!
-//! It deliberately does not use the arithmetic of `client/protected/layout`, whose results are
-//! checked against it, too.
+//! It deliberately does not use the arithmetic of `client/protected/layout`, so that it can check
+//! the results of that code too.
 //!
 //! Invariants
-//! - A node's stream goes cell by cell into the data slots that it has, stripe by stripe; its
-//!   parity into its parity slots.
+//! - The cells of a node's stream fill the node's data cells in order, stripe by stripe, and its
+//!   parity fills its parity cells.
 
 use std::collections::BTreeMap;
 

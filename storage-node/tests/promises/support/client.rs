@@ -1,4 +1,5 @@
-//! How does a test talk to a node? Through a fabric connection and one region, message by message.
+//! A raw client for the tests: it talks to a node over a fabric connection with one region, message
+//! by message.
 
 use std::{
     collections::HashMap,

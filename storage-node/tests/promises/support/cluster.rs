@@ -1,4 +1,4 @@
-//! How does a test run several nodes that know each other? Each in its own folder, over one wire.
+//! Runs several nodes that know each other, each in its own folder, over one wire.
 
 use std::{
     net::TcpListener,

@@ -1,5 +1,5 @@
-//! How does a test ask a node's participant of transactions? Message by message, through a raw
-//! client.
+//! Sends requests about keys and transactions to a node's participant, message by message, through
+//! a raw client.
 
 use rackscan_format::{
     codec,

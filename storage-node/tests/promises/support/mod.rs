@@ -1,4 +1,4 @@
-//! Nodes, clients and tables for the promises.
+//! Nodes, clients and tables, shared by the tests of all promises.
 
 pub(crate) mod client;
 pub(crate) mod cluster;

@@ -1,4 +1,4 @@
-//! How does a test run a node? In its own folder, with small devices and the least memory.
+//! Runs a node in its own folder, with small devices and the minimum of memory.
 
 use std::{
     path::PathBuf,

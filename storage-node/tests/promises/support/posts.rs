@@ -1,5 +1,5 @@
-//! How does a test write its requests into a node's boxes? Through a raw client, whose boxes it
-//! looks at itself.
+//! Writes requests into a node's boxes through a raw client, which polls its own boxes for the
+//! replies.
 
 use std::{
     collections::HashMap,

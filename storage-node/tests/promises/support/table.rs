@@ -1,5 +1,4 @@
-//! Which tables do the promises use, and how do they get in? Three columns, encoded as a loader
-//! encodes them.
+//! Generates the tables that the tests load: three columns, encoded as a loader encodes them.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Are cells of parity written once, by one stripe at a time, and for the load for which they were
-//! reserved?
+//! Tests that parity cells are written once, by one stripe at a time, and for the load for which
+//! they were reserved.
 
 use rackscan_format::message::RefusalCode;
 
