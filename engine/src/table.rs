@@ -1,6 +1,7 @@
 //! Provides a table to DataFusion's plans, which scan it.
 //!
-//! Invariant: a table never changes; another point in time has another table.
+//! Invariant: what a provider returns never changes. It reads one snapshot, and every other
+//! snapshot has its own provider.
 
 use crate::{
     exec::{QueryContext, ScanExec},

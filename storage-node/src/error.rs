@@ -72,7 +72,7 @@ pub enum StartError {
     #[error("transactions: {0}")]
     Participant(#[from] ParticipantFileError),
     /// The scratch area could not be made.
-    #[error("scratch area on device {path}: {reason}", path = path.display())]
+    #[error("cannot create the scratch area on device {path}: {reason}", path = path.display())]
     Scratch {
         /// The device.
         path: PathBuf,

@@ -6,8 +6,8 @@
 //! Invariants
 //! - A [`Slot`] belongs to one request, which returns it when neither a device nor the wire uses it
 //!   any more.
-//! - One connection uses at most half of the staging memory (or one slot), so that a peer that does
-//!   not read cannot exhaust it.
+//! - One connection uses at most half of its reactor's staging memory, but may always have one
+//!   slot. So a peer that does not read its replies cannot exhaust the memory.
 
 use std::sync::Arc;
 

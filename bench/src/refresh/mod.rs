@@ -77,7 +77,7 @@ pub enum RefreshError {
     #[error("the thread of a refresh stream has panicked; please report this")]
     Panicked,
     /// The process of the streams cannot be started, or its pipes failed.
-    #[error("the process of the streams: cannot {action}: {source}")]
+    #[error("the process that runs the refresh streams: cannot {action}: {source}")]
     Process {
         /// What was attempted.
         action: &'static str,

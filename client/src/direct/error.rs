@@ -49,7 +49,7 @@ pub enum DirectError {
     },
     /// A part that lies outside of the line's memory.
     #[error(
-        "a part has {length_bytes} bytes at offset {offset_bytes} of the registered memory, which has only {memory_bytes} bytes"
+        "a request names {length_bytes} bytes at offset {offset_bytes} of the registered memory, which has only {memory_bytes} bytes"
     )]
     Outside {
         /// Where it begins.

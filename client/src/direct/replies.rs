@@ -1,8 +1,9 @@
-//! Takes the replies and ended reads of a direct line, and handles the end of its connection.
+//! Receives the replies of a node over a direct line (one connection, driven by one thread) and the
+//! completions of one-sided reads, and ends all requests when the connection ends.
 //!
 //! Invariants
-//! - Every outstanding request ends once: with its reply, with a part that was read from the cache,
-//!   or with the end of the line.
+//! - Every outstanding request ends once: with its reply, with a page that was read one-sidedly
+//!   from the node's cache, or with the error that ended the connection.
 
 use std::time::Instant;
 

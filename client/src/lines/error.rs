@@ -61,7 +61,9 @@ pub enum LineError {
         source: OutOfBounds,
     },
     /// The wire does not accept it.
-    #[error("a request to node {node} was not sent, because the connection refused it: {source}")]
+    #[error(
+        "a request to node {node} could not be put on its connection, and was not sent: {source}; try again"
+    )]
     Post {
         /// The node.
         node: NodeId,

@@ -21,7 +21,7 @@ pub enum LocalError {
     },
     /// An extent lies outside of the node's devices.
     #[error(
-        "device {device} of node {node} does not contain the bytes {offset_bytes}..+{length_bytes}: {reason}"
+        "cannot read {length_bytes} bytes at offset {offset_bytes} of device {device} of node {node}: {reason}"
     )]
     BadExtent {
         /// The node.

@@ -1,13 +1,14 @@
 //! Remembers the places of keys: the slots in which participants last reported them, so that the
 //! keys can be read one-sidedly.
 //!
-//! The table has two generations. New and used entries go into the young one. When it contains half
-//! of the maximum, the old generation is dropped and the young one becomes the old one. So used
-//! entries stay in a bounded table, without a list of uses.
+//! The table has two halves, recent and old. An entry is put into the recent half when it is new,
+//! and moved there when it is used. When the recent half is full, the old half is dropped and the
+//! recent half becomes the old one. This approximates least-recently-used eviction without a list
+//! of uses.
 //!
 //! Invariants
-//! - Places are hints: bytes that are read there are verified, and places from another start of the
-//!   participant are never used.
+//! - Places are hints: bytes that are read there are verified, and places from an earlier life of
+//!   the participant are never used.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
 //! Converts texts to bytes and bytes to texts, as PostgreSQL reads and writes `bytea`: `\x616263`,
-//! or characters with `\\` and `\ooo` among them (PostgreSQL, "Binary Data Types").
+//! or plain characters with the escapes `\\` and `\ooo` (PostgreSQL, "Binary Data Types").
 //!
-//! DataFusion stores the characters of the text unchanged.
+//! DataFusion's own cast does not interpret this syntax: it takes the characters of the text as the
+//! bytes.
 
 use std::sync::Arc;
 

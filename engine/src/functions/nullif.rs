@@ -1,6 +1,6 @@
 //! Implements `nullif()` of doubles, where the two zeros are equal, and all NaN are equal.
 //!
-//! DataFusion's version compares bits. It still computes other types.
+//! DataFusion's version compares bits. It is still used for all other types.
 
 use datafusion::{
     arrow::{

@@ -35,7 +35,9 @@ pub enum AssignError {
     NoneShared,
     /// The sender's packets come through an adapter (`verbs`), which chooses the slot of each
     /// packet. All senders of an adapter share one queue, and the table shows one ring for them.
-    #[error("sender {0} shares the receive queue of an RDMA device, and cannot get a ring of its own there")]
+    #[error(
+        "sender {0} cannot get a ring of its own, because it uses the shared receive queue of an RDMA device; leave it there"
+    )]
     SharesAdapter(SenderId),
 }
 

@@ -2,18 +2,19 @@
 //!
 //! ```text
 //! Recorder        the history of one session in a leg (a part of a run)
-//! Ledger::check   checks all recorders: history::check finds violations of the isolation level,
-//!                 and each value must be that of its writer; keeps writes that later legs may find
+//! Ledger          what is kept from one leg to the next: writes that later legs may still read
+//! Ledger::check   checks all recorders of a leg: history::check finds violations of the isolation
+//!                 level, and each value that was read must be the one that its transaction wrote
 //! ```
 //!
 //! Invariants
 //! - A recorder belongs to its thread. Sessions share only one counter, which orders events without
 //!   any clock.
 //! - Memory is bounded: a full recorder ends the leg, and everything recorded is checked. Only
-//!   writes that a later read may find are kept: the newest acknowledged write of each key, and
-//!   writes of unknown outcome for which some key has no newer acknowledged write.
-//! - If a later leg reads a write that was not kept, that is still a violation, with the kind
-//!   `intermediate`.
+//!   writes that a later read may find are kept: the newest acknowledged write of each key, and a
+//!   write of unknown outcome until every key that it wrote has a newer acknowledged write.
+//! - If a later leg reads a write that was not kept, it is reported as a violation of the kind
+//!   `intermediate`: the ledger does not know the write any more.
 
 use super::token::{Token, writer};
 use crate::limits::{UNKNOWN_MAX, WORDS_KEPT_MAX};

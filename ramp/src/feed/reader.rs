@@ -68,7 +68,7 @@ pub enum Behind {
     },
     /// The bytes that it would read are overwritten.
     #[error(
-        "the feed contains its bytes from {begin} on, and the reader continues at byte {at}: it read too slowly; scan the participant again"
+        "the reader of the feed was too slow: its next byte is {at}, but the feed begins at byte {begin} by now; scan the participant again"
     )]
     Overwritten {
         /// The first byte that is not overwritten.

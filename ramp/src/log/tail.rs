@@ -2,13 +2,13 @@
 //!
 //! | bytes of the header | |
 //! |---|---|
-//! | 0..8 | `RKSRAMP`, 1 |
+//! | 0..8 | the characters `RKSRAMP`, then a byte: format version 1 |
 //! | 8..16 | the sequence number that precedes the first record's |
 //! | 16..20 | a number that distinguishes this log from others, such as a random one |
 //! | 20..24 | CRC-32C of bytes 0..20; the checksum of the first record continues it |
 //!
-//! All numbers are little-endian. A log has no header if its owner stores elsewhere where the
-//! records begin.
+//! All numbers are little-endian. A log has no header if its owner stores the begin of the
+//! records outside of the log.
 
 use crate::{bytes::Cursor, limits::LOG_HEADER_BYTES};
 use serde::{Deserialize, Serialize};

@@ -122,7 +122,7 @@ pub enum SlotFault {
     },
     /// The slot was given to another key.
     #[error(
-        "the slot contains a key with fingerprint {found:016x?}, expected {expected:016x?}: the slot was reused for another key"
+        "the slot contains a key with fingerprint {found:016x?}, expected {expected:016x?}: the slot was reused for another key; read the key from its participant"
     )]
     OtherKey {
         /// The fingerprint of the other key.

@@ -2,10 +2,12 @@
 //! readers see.
 //!
 //! ```text
-//! key -> chain of versions, by timestamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
+//! key -> chain of versions, by timestamp:   superseded .. | newest committed | prepared ..
+//! key -> slot: a copy of the newest committed version, which readers may read one-sidedly
 //! ```
 //!
-//! - `admission`: checks a part against the versions of its keys. `chain`: the versions of one key.
+//! - `admission`: whether the part of a transaction that lies here can be prepared, given the
+//!   stored versions of its keys. `chain`: the versions of one key.
 //! - `outcomes`: votes and outcomes of transactions. `readers`: leases, which protect superseded
 //!   versions.
 //! - `snapshot`: the store as records for the beginning of a new log.
@@ -16,10 +18,10 @@
 //! - A slot is valid if and only if it contains the newest committed version and no newer version
 //!   is prepared.
 //! - Preparing is all or nothing: a refusal leaves the store unchanged.
-//! - The newest committed versions under a closed prefix are dropped when the prefix is emptied
+//! - A key prefix can be closed: it takes no more writes, and then all its keys are dropped
 //!   ([`crate::closing`]). No other newest committed version is ever dropped.
-//! - Versions take no more bytes than the budget, except those of closing keys. A superseded
-//!   version is dropped soon after no lease protects it any more, and never earlier.
+//! - Versions take no more bytes than the budget, except those of keys that close a
+//!   prefix. A superseded version is kept while a lease protects it, and dropped soon after.
 //! - The store is deterministic: the same calls build the same store, so a log can be replayed.
 
 mod admission;

@@ -1,11 +1,12 @@
-//! Encodes integers in few bytes: as differences to the smallest value, in 1, 2, 4 or 8 bytes each
-//! (a *lane*).
+//! Encodes the integers of a column in few bytes: the smallest value once (the *reference*), and
+//! for each row its difference from the reference, in 0, 1, 2, 4 or 8 bytes (the *lane*; its size
+//! is the *width*).
 //!
 //! Invariants
-//! - `value = reference + lane`, wrapping in 64 bits. Width 0 means that every row has the
-//!   reference.
+//! - `value = reference + lane`, wrapping in 64 bits. With width 0, every row equals
+//!   the reference.
 //! - The value of a null row is arbitrary.
-//! - Decimals beyond 64 bits are stored unchanged, in lanes of 16 bytes.
+//! - Decimals beyond 64 bits have no reference: the lane is the value itself, in 16 bytes.
 
 use super::layout::{Reader, WireError, malformed};
 use arrow::buffer::NullBuffer;

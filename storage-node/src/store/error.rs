@@ -107,7 +107,8 @@ pub enum CatalogFault {
     },
     /// One segment in two tables, with different pages.
     #[error(
-        "lists segment {segment} of table {written} under table {table} with other pages than under another table"
+        "segment {segment}, which was written for table {written}, is listed under table {table} with other pages than under \
+         another table"
     )]
     Differs {
         /// The table under which it was written.
