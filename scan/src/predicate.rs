@@ -2,8 +2,8 @@
 //!
 //! A filter keeps a row only if it is *true* for the row: false and NULL both drop the row. So each
 //! part of the filter is compiled for the truth value that is wanted of it, and `NOT` is applied to
-//! the leaves (the comparisons and other conditions without AND, OR or NOT): `NOT a < b` becomes `a
-//! >= b`, and both are false for NULL. The result contains leaves, ALL and ANY, which need only
+//! the leaves (the comparisons and other conditions without AND, OR or NOT). So `NOT a < b` becomes
+//! `a >= b`, and both are false for NULL. The result contains leaves, ALL and ANY, which need only
 //! true and false. Leaves over integer columns compare stored integers: dates are days, decimals
 //! are unscaled.
 //!

@@ -166,7 +166,7 @@ impl<T> Strangers<T> {
 mod tests {
     use super::*;
 
-    const HOME: Origin = Origin::Host(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+    const LOCAL: Origin = Origin::Host(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
     const TIME: Duration = Duration::from_secs(2);
 
     fn table(class_max: usize) -> (Strangers<u64>, Instant) {
@@ -177,19 +177,19 @@ mod tests {
     fn the_oldest_silent_caller_goes_for_a_new_one() {
         let (mut strangers, now) = table(3);
         for caller in 0..3 {
-            assert_eq!(strangers.add(caller, HOME, now), None);
+            assert_eq!(strangers.add(caller, LOCAL, now), None);
         }
-        assert_eq!((strangers.add(3, HOME, now), strangers.add(4, HOME, now)), (Some(0), Some(1)));
+        assert_eq!((strangers.add(3, LOCAL, now), strangers.add(4, LOCAL, now)), (Some(0), Some(1)));
         assert_eq!(strangers.len(), 3);
     }
 
     #[test]
     fn silent_callers_never_push_out_one_that_speaks() {
         let (mut strangers, now) = table(2);
-        strangers.add(7, HOME, now);
+        strangers.add(7, LOCAL, now);
         assert_eq!(strangers.mark_speaking(0), None);
         for caller in 100..200 {
-            strangers.add(caller, HOME, now);
+            strangers.add(caller, LOCAL, now);
         }
         assert_eq!((strangers.get_mut(0).copied(), strangers.len()), (Some(7), 3));
         // Callers that speak are bounded among themselves.
@@ -204,7 +204,7 @@ mod tests {
         let (mut strangers, now) = table(4);
         let other = Origin::of_address("10.0.0.9".parse().unwrap());
         strangers.add(1, other, now);
-        let dropped: Vec<Option<u64>> = (10..20).map(|caller| strangers.add(caller, HOME, now)).collect();
+        let dropped: Vec<Option<u64>> = (10..20).map(|caller| strangers.add(caller, LOCAL, now)).collect();
         let expected: Vec<Option<u64>> =
             (0..10_u64).map(|step| step.checked_sub(3).map(|at| at + 10)).collect();
         assert_eq!(dropped, expected);
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn a_caller_is_dropped_when_its_time_is_over_whatever_it_says() {
         let (mut strangers, now) = table(4);
-        strangers.add(1, HOME, now);
-        strangers.add(2, HOME, now + TIME / 2);
+        strangers.add(1, LOCAL, now);
+        strangers.add(2, LOCAL, now + TIME / 2);
         strangers.mark_speaking(0);
         assert_eq!((strangers.expire(now + TIME / 2), strangers.deadline()), (None, Some(now + TIME)));
         assert_eq!((strangers.expire(now + TIME), strangers.expire(now + TIME)), (Some(1), None));
