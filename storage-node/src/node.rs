@@ -101,7 +101,6 @@ impl Node {
         let participant = opened.as_ref().map(participant::Opened::shared);
         let mut service = start_participant(&mut handle, &config, &key, opened, &queues)?;
         let inboxes = make_inboxes(&config)?;
-        let private_rings = config.private_rings;
         let receive: Vec<InboxHandle> = inboxes.iter().map(Inbox::handle).collect();
         let listeners: Vec<Listener> =
             config.listen.iter().map(|address| listen(address, &key, &receive)).collect::<Result<_, _>>()?;
@@ -130,18 +129,15 @@ impl Node {
         for ((number, queue), inbox) in (0_u16..).zip(&queues).zip(inboxes) {
             let parts =
                 ReactorParts { listeners: listeners.take().unwrap_or_default(), reactors: queues.clone() };
+            let has_participant = node.participant.is_some();
+            let participant = ParticipantAccess::new(number, service.take(), has_participant, queues.clone());
             let start = ReactorStart {
                 number,
                 node: Arc::clone(&node),
                 publisher: publisher.clone(),
                 message_queue: Arc::clone(queue),
-                intake: Intake::new(inbox, private_rings),
-                participant: ParticipantAccess::new(
-                    number,
-                    service.take(),
-                    node.participant.is_some(),
-                    queues.clone(),
-                ),
+                intake: Intake::new(inbox, node.config.private_rings),
+                participant,
             };
             let (thread, report) = start.spawn(parts)?;
             handle.reactors.push(thread);

@@ -255,6 +255,6 @@ pub(super) mod tests {
         let mut runs = Runs::default();
         runs.push(Policy::RemoteFetch, false, run(1, 5)).expect("the first");
         let error = runs.push(Policy::Auto, false, run(1, 6)).expect_err("another size");
-        assert!(error.contains("auto answered 6 rows, expected 5 as remote-fetch did"), "{error}");
+        assert!(error.contains("auto returned 6 rows, expected 5, which remote-fetch returned"), "{error}");
     }
 }

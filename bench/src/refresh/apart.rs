@@ -241,7 +241,7 @@ mod tests {
         for (then, expected) in [
             (
                 "read w; echo '{\"failed\":{\"reason\":\"node 2 is unavailable\"}}'",
-                "streams: node 2 is unavailable",
+                "streams failed: node 2 is unavailable",
             ),
             ("read w; exit 3", "has ended (exit status: 3), expected to say that its streams work"),
             ("exit 3", "exit status: 3"),
