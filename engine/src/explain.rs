@@ -226,6 +226,11 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     let planned = if planned.is_empty() { "none can be placed".to_owned() } else { planned.join(", ") };
     let again = if scan.policy == Policy::Auto { ", decided again as each one's turn comes" } else { "" };
     field(f, "placement", format!("{} -> {planned}{again}", scan.policy))?;
+    write_prices(f, scan)
+}
+
+/// The price of each placement, before and after what the scan has observed.
+fn write_prices(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     for (placement, price) in &scan.prices {
         let text = match (price.milliseconds, &price.why_not) {
             (Some(first), Some(why_not)) => {

@@ -111,7 +111,7 @@ fn what_a_stripe_does_not_have_is_named() {
     for (nodes, parity) in [(2, Parity::TwoD), (65, Parity::TwoD), (1, Parity::Xor), (65, Parity::Xor)] {
         let error = Geometry::with_parity(nodes, parity).unwrap_err();
         assert_eq!(error, StripeError::Nodes { parity, found: nodes });
-        assert!(error.to_string().contains(&format!("{} to 64 nodes, not {nodes}", parity.nodes_min())));
+        assert!(error.to_string().contains(&format!("{} to 64 nodes, found {nodes}", parity.nodes_min())));
     }
     let geometry = Geometry::new(4).unwrap();
     let beyond = Cell { column: Column(2), slot: 3 };

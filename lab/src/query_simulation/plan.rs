@@ -148,7 +148,7 @@ mod tests {
             (|plan| plan.queries.clear(), "0 queries"),
             (|plan| plan.page_sizes = vec![2048], "2048 bytes"),
             (|plan| plan.page_sizes = vec![6144], "multiple of 4096"),
-            (|plan| plan.page_sizes = vec![2 << 20], "up to 1048576"),
+            (|plan| plan.page_sizes = vec![2 << 20], "at most 1048576"),
             (|plan| plan.connections = vec![0], "0 connections"),
             (|plan| plan.threads = vec![100_000], "100000 threads"),
             (|plan| plan.rounds = 0, "0 turns"),
