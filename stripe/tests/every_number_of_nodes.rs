@@ -121,7 +121,7 @@ fn what_a_stripe_does_not_have_is_named() {
         assert_eq!(geometry.role(cell), Err(error.clone()));
         assert_eq!(geometry.degraded(rackscan_stripe::Lost::NONE).sources(cell), Err(error));
     }
-    assert!(geometry.lost(&[Column(4)]).unwrap_err().to_string().contains("columns 0 to 3, not 4"));
-    assert!(geometry.lost_with(1, &[Node(4)]).unwrap_err().to_string().contains("nodes 0 to 3, not 4"));
+    assert!(geometry.lost(&[Column(4)]).unwrap_err().to_string().contains("columns 0 to 3, but column 4"));
+    assert!(geometry.lost_with(1, &[Node(4)]).unwrap_err().to_string().contains("nodes 0 to 3, but node 4"));
     assert!(geometry.node_of(0, Column(64)).is_err());
 }
