@@ -101,9 +101,7 @@ impl Node {
         let participant = opened.as_ref().map(participant::Opened::shared);
         let mut service = start_participant(&mut handle, &config, &key, opened, &queues)?;
         let inboxes = make_inboxes(&config)?;
-        let receive: Vec<InboxHandle> = inboxes.iter().map(Inbox::handle).collect();
-        let listeners: Vec<Listener> =
-            config.listen.iter().map(|address| listen(address, &key, &receive)).collect::<Result<_, _>>()?;
+        let listeners = listen_everywhere(&config, &key, &inboxes)?;
         handle.addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let relays = start_relays(&mut handle, (&config, &plan), &key, &store, &metrics)?;
         let node = Arc::new(NodeParts {
@@ -256,6 +254,16 @@ fn read_key(config: &Config) -> Result<ClusterKey, StartError> {
     let key: Result<ClusterKey, _> = text.parse();
     let key = key.map_err(|source| StartError::Key { file: file.clone(), source })?;
     Ok(key.of_cluster(config.cluster.0).of_node(config.node.0))
+}
+
+/// Listens at all addresses of the node; callers are given the receive queues of its reactors.
+fn listen_everywhere(
+    config: &Config,
+    key: &ClusterKey,
+    inboxes: &[Inbox],
+) -> Result<Vec<Listener>, StartError> {
+    let receive: Vec<InboxHandle> = inboxes.iter().map(Inbox::handle).collect();
+    config.listen.iter().map(|address| listen(address, key, &receive)).collect()
 }
 
 fn listen(address: &Address, key: &ClusterKey, inboxes: &[InboxHandle]) -> Result<Listener, StartError> {
