@@ -43,7 +43,7 @@ pub enum ClientError {
     },
     /// One answer needs more than all target memory.
     #[error(
-        "{what} needs {wanted_bytes} bytes of contiguous memory, expected at most {available_bytes}, which can be allocated: {advice}"
+        "{wanted_bytes} bytes of memory in one piece are needed for {what}, expected at most {available_bytes}: {advice}"
     )]
     MemoryTooSmall {
         /// The purpose of the memory.

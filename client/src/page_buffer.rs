@@ -34,7 +34,7 @@ enum Memory {
     /// A buffer that a local device was read into.
     Device(Buffer),
     /// A copy out of memory that a peer or a device uses again.
-    Copied { bytes: Vec<u8>, participant: Arc<PagePool> },
+    Copied { bytes: Vec<u8>, pool: Arc<PagePool> },
 }
 
 impl PageBuffer {
@@ -120,8 +120,8 @@ impl fmt::Debug for PageBuffer {
 
 impl Drop for PageBuffer {
     fn drop(&mut self) {
-        if let Memory::Copied { bytes, participant } = &mut self.memory {
-            participant.keep(std::mem::take(bytes));
+        if let Memory::Copied { bytes, pool } = &mut self.memory {
+            pool.keep(std::mem::take(bytes));
         }
     }
 }
@@ -153,7 +153,7 @@ impl PagePool {
         let mut bytes = self.reuse(needed).unwrap_or_else(|| vec![0; needed]);
         let start = bytes.as_ptr().addr().next_multiple_of(ALIGN_BYTES) - bytes.as_ptr().addr();
         let filled = fill(&mut bytes[start..start + length]);
-        let memory = Memory::Copied { bytes, participant: Arc::clone(self) };
+        let memory = Memory::Copied { bytes, pool: Arc::clone(self) };
         // Also if filling failed: dropping the buffer returns its memory to the pool.
         let buffer = PageBuffer { memory, start, length, is_right: false };
         filled.map(|()| buffer)

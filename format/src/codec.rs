@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_encoded_structure_comes_back_and_padding_is_ignored() {
+    fn an_envelope_comes_back_and_padding_is_ignored() {
         let mut bytes = encode_envelope(Envelope::Catalog, &(7_u32, "seven")).unwrap();
         bytes.resize(4096, 0);
         assert_eq!(
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_of_a_encoded_structure_is_noticed() {
+    fn every_flipped_byte_of_an_envelope_is_noticed() {
         let bytes = encode_envelope(Envelope::Catalog, &(7_u32, "seven")).unwrap();
         for at in 0..bytes.len() {
             let mut broken = bytes.clone();

@@ -557,7 +557,7 @@ mod tests {
         assert_eq!(error, expected);
         let timestamps = vec![TIMESTAMP; SETTLED_PER_PART_MAX + 1];
         let error = Request::Settled { timestamps }.check().unwrap_err().to_string();
-        assert_eq!(error, "a request has 257 ended transactions, the maximum is 256: divide the transaction");
+        assert_eq!(error, "a request has 257 ended transactions, the maximum is 256: divide the request");
         assert_eq!(Request::Lease { client: ClientId(1) }.check(), Ok(()));
     }
 

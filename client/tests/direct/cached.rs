@@ -5,7 +5,7 @@ use rackscan_client::DirectLine;
 use rackscan_device::Wait;
 use rackscan_format::message::{BridgeKind, CacheStatus, RawRead, RawWrite};
 
-use crate::{BRIDGES, one, read, scratch, support::Participant};
+use crate::{BRIDGES, one, read, scratch, support::NodeFolder};
 
 fn bytes_of(line: &DirectLine, part: &RawRead) -> Vec<u8> {
     let place = |bytes: u64| usize::try_from(bytes).expect("small");
@@ -19,13 +19,13 @@ fn status(line: &mut DirectLine) -> CacheStatus {
 #[test]
 fn a_part_that_was_read_is_taken_without_the_node_and_is_the_same() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let node = participant.start_with(bridge, 128, 4 << 20);
-        for (wire, mut line) in participant.lines(&node) {
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start_with(bridge, 128, 4 << 20);
+        for (wire, mut line) in node_folder.lines(&node) {
             let (area, align) = scratch(&line);
             assert!(line.open_cache().expect("the node answers"), "{bridge:?} {wire}");
             let before = status(&mut line);
-            let device = participant.device_bytes();
+            let device = node_folder.device_bytes();
             for (nth, length) in [align, 4096, 16_384, 65_536].into_iter().enumerate() {
                 let part = read(area.offset_bytes + (nth as u64) * 131_072, length, 8192);
                 let expected =
@@ -52,9 +52,9 @@ fn a_part_that_was_read_is_taken_without_the_node_and_is_the_same() {
 
 #[test]
 fn what_is_written_is_never_read_as_it_was() {
-    let participant = Participant::new();
-    let node = participant.start_with(BridgeKind::Reactor, 128, 4 << 20);
-    let mut lines = participant.lines(&node);
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with(BridgeKind::Reactor, 128, 4 << 20);
+    let mut lines = node_folder.lines(&node);
     for (_, line) in &mut lines {
         line.open_cache().expect("the node answers");
     }
@@ -94,12 +94,12 @@ fn what_is_written_is_never_read_as_it_was() {
 
 #[test]
 fn many_parts_at_once_over_a_small_cache_are_all_right() {
-    let participant = Participant::new();
-    let node = participant.start_with(BridgeKind::Reactor, 128, 256 << 10);
-    for (wire, mut line) in participant.lines(&node) {
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with(BridgeKind::Reactor, 128, 256 << 10);
+    for (wire, mut line) in node_folder.lines(&node) {
         line.open_cache().expect("the node answers");
         let (area, _) = scratch(&line);
-        let device = participant.device_bytes();
+        let device = node_folder.device_bytes();
         let mut one_sided = 0;
         for round in 0..30_u64 {
             // A hot third, and others that come once in a while.
@@ -130,9 +130,9 @@ fn many_parts_at_once_over_a_small_cache_are_all_right() {
 
 #[test]
 fn a_node_without_a_cache_is_read_as_ever() {
-    let participant = Participant::new();
-    let node = participant.start();
-    for (wire, mut line) in participant.lines(&node) {
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    for (wire, mut line) in node_folder.lines(&node) {
         assert!(!line.open_cache().expect("the node answers"), "{wire}");
         let (area, _) = scratch(&line);
         for round in 0..3 {

@@ -13,7 +13,7 @@ use rackscan_format::{
     message::{BridgeKind, RawRead, RawWrite, RefusalCode, ScratchArea},
 };
 
-use support::{MEMORY_BYTES, Participant};
+use support::{MEMORY_BYTES, NodeFolder};
 
 pub(crate) const BRIDGES: [BridgeKind; 3] = [BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic];
 
@@ -35,11 +35,11 @@ pub(crate) fn one(line: &mut DirectLine) -> DirectDone {
 
 #[test]
 fn reads_of_the_smallest_and_of_large_parts_bring_what_the_device_holds() {
-    let participant = Participant::new();
-    let node = participant.start();
-    for (wire, mut line) in participant.lines(&node) {
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    for (wire, mut line) in node_folder.lines(&node) {
         let (area, align) = scratch(&line);
-        let device = participant.device_bytes();
+        let device = node_folder.device_bytes();
         let mut target = 0;
         let mut parts = Vec::new();
         for (nth, length) in [align, 4096, 65_536, 1 << 20].into_iter().enumerate() {
@@ -66,9 +66,9 @@ fn reads_of_the_smallest_and_of_large_parts_bring_what_the_device_holds() {
 #[test]
 fn what_is_written_is_read_again_over_every_wire() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let node = participant.start_over(bridge);
-        for (nth, (wire, mut line)) in (1_u8..).zip(participant.lines(&node)) {
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start_over(bridge);
+        for (nth, (wire, mut line)) in (1_u8..).zip(node_folder.lines(&node)) {
             let (area, align) = scratch(&line);
             let bytes: Vec<u8> = (0..8192_u32).map(|at| (at % 251) as u8 ^ nth).collect();
             line.memory().copy_in(65_536, &bytes).expect("inside");
@@ -93,9 +93,9 @@ fn what_is_written_is_read_again_over_every_wire() {
 #[test]
 fn many_requests_are_outstanding_at_once_and_each_is_answered_once() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let node = participant.start_over(bridge);
-        for (wire, mut line) in participant.lines(&node) {
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start_over(bridge);
+        for (wire, mut line) in node_folder.lines(&node) {
             let (area, _) = scratch(&line);
             let mut answered = vec![0_u32; DIRECT_DEPTH_MAX];
             let mut done = Vec::new();
@@ -131,9 +131,9 @@ fn many_requests_are_outstanding_at_once_and_each_is_answered_once() {
 #[test]
 fn a_shallow_queue_and_little_staging_memory_end_every_request_of_several_lines() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let node = participant.start_with(bridge, 3, 0);
-        let mut lines: Vec<(&str, DirectLine)> = (0..3).flat_map(|_| participant.lines(&node)).collect();
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start_with(bridge, 3, 0);
+        let mut lines: Vec<(&str, DirectLine)> = (0..3).flat_map(|_| node_folder.lines(&node)).collect();
         let (area, _) = scratch(&lines[0].1);
         let place = |id: u64, part: u64| area.offset_bytes + (id + part) % 16 * 131_072;
         for (_, line) in &mut lines {
@@ -163,9 +163,9 @@ fn a_shallow_queue_and_little_staging_memory_end_every_request_of_several_lines(
 
 #[test]
 fn parts_that_cannot_be_are_refused_with_numbers_and_the_line_goes_on() {
-    let participant = Participant::new();
-    let node = participant.start();
-    for (wire, mut line) in participant.lines(&node) {
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    for (wire, mut line) in node_folder.lines(&node) {
         let (area, _) = scratch(&line);
         let capacity = line.status().devices[0].capacity_bytes;
         let mut refused = |parts: &[RawRead], number: &str| {
@@ -195,9 +195,9 @@ fn parts_that_cannot_be_are_refused_with_numbers_and_the_line_goes_on() {
 
 #[test]
 fn mistakes_of_the_caller_never_reach_the_node() {
-    let participant = Participant::new();
-    let node = participant.start();
-    let (_, mut line) = participant.lines(&node).remove(0);
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    let (_, mut line) = node_folder.lines(&node).remove(0);
     assert!(matches!(line.read(1, &[]), Err(DirectError::Parts { parts: 0, .. })));
     let too_many = vec![read(0, 512, 0); 65];
     assert!(matches!(line.read(1, &too_many), Err(DirectError::Parts { parts: 65, parts_max: 64 })));
@@ -215,9 +215,9 @@ fn mistakes_of_the_caller_never_reach_the_node() {
 
 #[test]
 fn a_line_without_requests_waits_exactly_as_told() {
-    let participant = Participant::new();
-    let node = participant.start();
-    let (_, mut line) = participant.lines(&node).remove(0);
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    let (_, mut line) = node_folder.lines(&node).remove(0);
     let mut done = Vec::new();
     let began = Instant::now();
     assert_eq!(line.reap(Wait::ForOne, &mut done).expect("nothing is wrong"), 0);
@@ -231,9 +231,9 @@ fn a_line_without_requests_waits_exactly_as_told() {
 
 #[test]
 fn a_line_whose_node_stops_says_so_again_whatever_it_is_asked() {
-    let participant = Participant::new();
-    let node = participant.start();
-    for (wire, mut line) in participant.lines(&node) {
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    for (wire, mut line) in node_folder.lines(&node) {
         if wire == "tcp" {
             node.stop();
             let mut done = Vec::new();
@@ -248,8 +248,8 @@ fn a_line_whose_node_stops_says_so_again_whatever_it_is_asked() {
 
 #[test]
 fn a_node_that_is_silent_for_too_long_ends_the_line() {
-    let participant = Participant::new();
-    let mut silent = participant.silent();
+    let node_folder = NodeFolder::new();
+    let mut silent = node_folder.silent();
     let mut line = silent.line(Duration::from_millis(50));
     line.echo(1, 0, 4096).expect("there is room");
     let began = Instant::now();
@@ -264,9 +264,9 @@ fn a_node_that_is_silent_for_too_long_ends_the_line() {
 
 #[test]
 fn the_scratch_area_stays_where_it_is_and_as_it_is_when_the_node_starts_again() {
-    let participant = Participant::new();
-    let node = participant.start();
-    let (_, mut line) = participant.lines(&node).remove(0);
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    let (_, mut line) = node_folder.lines(&node).remove(0);
     let (area, _) = scratch(&line);
     line.memory().copy_in(0, &[0x5a; 4096]).expect("inside");
     let write = RawWrite {
@@ -278,8 +278,8 @@ fn the_scratch_area_stays_where_it_is_and_as_it_is_when_the_node_starts_again() 
     line.write(1, &[write]).expect("there is room");
     one(&mut line).outcome.expect("the node writes it");
     node.stop();
-    let node = participant.start();
-    let (_, mut line) = participant.lines(&node).remove(0);
+    let node = node_folder.start();
+    let (_, mut line) = node_folder.lines(&node).remove(0);
     assert_eq!(scratch(&line).0, area);
     line.read(1, &[read(area.offset_bytes, 4096, 8192)]).expect("there is room");
     one(&mut line).outcome.expect("the node reads it");

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const NODE: NodeId = NodeId(3);
 pub(crate) const MEMORY_BYTES: usize = 4 << 20;
 
-pub(crate) struct Participant {
+pub(crate) struct NodeFolder {
     folder: TempDir,
     /// Sockets need short paths.
     sockets: TempDir,
@@ -42,7 +42,7 @@ fn patient() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-impl Participant {
+impl NodeFolder {
     pub(crate) fn new() -> Self {
         // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");

@@ -79,7 +79,7 @@ fn every_row_is_in_one_segment_and_not_withheld_whatever_changed_meanwhile() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut world = World::default();
-        // A flushing before this one has taken some rows away already.
+        // A flush before this one has taken some rows away already.
         let gone_before: Vec<u32> = (0..KEPT_ROWS).filter(|_| random.u8(..10) == 0).collect();
         let flushed = WithheldRows::of(gone_before.iter().copied()).map(Arc::new).unwrap();
         let flushed = Arc::new(BTreeMap::from([(SegmentId(1), flushed)]));
@@ -141,7 +141,7 @@ fn rows_of_a_new_segment_are_in_the_order_of_the_table_with_missing_values_last(
 }
 
 #[test]
-fn a_row_that_does_not_fit_its_table_stops_the_flushing_and_is_named() {
+fn a_row_that_does_not_fit_its_table_stops_the_flush_and_is_named() {
     let mut rows = TableRows::default();
     let row = RowIdentity::Stored { segment: SegmentId(1), row: 5 };
     let timestamp = Timestamp { time: 1, client: ClientId(1) };

@@ -142,7 +142,7 @@ async fn views_are_their_queries() -> Outcome<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_view_has_what_its_query_finds_in_every_placement_after_every_change_and_flushing() {
+async fn a_view_has_what_its_query_finds_in_every_placement_after_every_change_and_flush() {
     views_are_their_queries().await.unwrap();
 }
 

@@ -346,7 +346,7 @@ async fn small_segments_are_put_together() -> Outcome<()> {
         assert_eq!(one(&engine, &mut session, sum).await?, expected, "turn {turn}");
     }
     // Each node has at most seven small ones, what eight each became, and what of them is given
-    // back by the next flushing.
+    // back by the next flush.
     assert!(most <= begun + 2 * (7 + 5 + 8), "{most} segments of {begun}, after 40 flushes");
     assert!((500..2500).contains(&rewritten), "{rewritten} rows of 1,000 were written anew");
     for turn in 0..40 {
@@ -462,7 +462,7 @@ async fn outlive(engine: &Arc<Engine>, writer: &Engine, from: i64, times: u32) -
     let (asked, text) = (Arc::clone(engine), format!("delete from lineitem where not ({})", slowly(times)));
     let change = tokio::spawn(async move { asked.sql(&text).await.map(|done| count(&done.batches)) });
     tokio::time::sleep(Duration::from_millis(50)).await;
-    // The second flushing does without the segments that the first one has emptied.
+    // The second flush does without the segments that the first one has emptied.
     writer.sql(&format!("delete from lineitem where l_orderkey >= {from}")).await?;
     for _ in 0..2 {
         assert_eq!(flushed(writer, "lineitem").await?, 0);

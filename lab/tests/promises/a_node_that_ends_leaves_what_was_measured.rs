@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rackscan_format::message::{BridgeKind, IoKind};
 use rackscan_lab::{Axes, Bounds, Experiment, Mode, NodeHost, NodeShape, RunningNode, Step};
 
-use super::support::Participant;
+use super::support::NodeFolder;
 use super::turns_of_near_and_far_are_compared::{axes, experiment};
 
 /// Ends the node some time after the first turn has begun.
-struct Dying(Participant, Arc<AtomicBool>);
+struct Dying(NodeFolder, Arc<AtomicBool>);
 
 /// Waits for the first turn, and then long enough for some reads to end.
 fn wait_for_reads(begun: &AtomicBool) {
@@ -55,7 +55,7 @@ fn long(modes: &[Mode]) -> Experiment {
 fn reads_of_a_node_that_ends_are_a_partial_line_and_an_error() {
     let begun = Instant::now();
     let measuring = Arc::new(AtomicBool::new(false));
-    let mut host = Dying(Participant::new(), Arc::clone(&measuring));
+    let mut host = Dying(NodeFolder::new(), Arc::clone(&measuring));
     let never = AtomicBool::new(false);
     let outcome = long(&[Mode::Remote]).run(&mut host, &never, &mut |step| note(&measuring, step));
     assert!(begun.elapsed() < Duration::from_secs(40), "it does not wait for the end of the turn");
@@ -69,13 +69,13 @@ fn reads_of_a_node_that_ends_are_a_partial_line_and_an_error() {
 #[test]
 fn an_experiment_that_is_told_to_stop_returns_what_it_has() {
     let (begun, stop) = (Instant::now(), AtomicBool::new(false));
-    let (mut participant, measuring) = (Participant::new(), AtomicBool::new(false));
+    let (mut node_folder, measuring) = (NodeFolder::new(), AtomicBool::new(false));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             wait_for_reads(&measuring);
             stop.store(true, Ordering::Relaxed);
         });
-        long(&[Mode::Local, Mode::Remote]).run(&mut participant, &stop, &mut |step| note(&measuring, step))
+        long(&[Mode::Local, Mode::Remote]).run(&mut node_folder, &stop, &mut |step| note(&measuring, step))
     });
     assert!(begun.elapsed() < Duration::from_secs(40));
     assert!(outcome.stopped && outcome.failure.is_none());

@@ -11,7 +11,7 @@ use rackscan_lab::query_simulation::{
 use rackscan_lab::{NodeHost, Provenance, RunningNode, WireKind};
 use tpchgen::generators::LineItemGenerator;
 
-use crate::support::{Participant, REACTOR};
+use crate::support::{NodeFolder, REACTOR};
 
 const SCALE: f64 = 0.01;
 const PAGE_SIZES: [u32; 2] = [4096, 65_536];
@@ -19,17 +19,17 @@ const PAGE_SIZES: [u32; 2] = [4096, 65_536];
 /// Loads lineitem into a node of this process, and ends the node after a given number of page
 /// sizes.
 struct Loader {
-    participant: Participant,
+    node_folder: NodeFolder,
     loads: u32,
     ends: bool,
 }
 
 impl Loader {
     fn new() -> Self {
-        let mut participant = Participant::new();
-        participant.scratch = None;
-        participant.device_bytes = 128 << 20;
-        Self { participant, loads: 0, ends: false }
+        let mut node_folder = NodeFolder::new();
+        node_folder.scratch = None;
+        node_folder.device_bytes = 128 << 20;
+        Self { node_folder, loads: 0, ends: false }
     }
 }
 

@@ -10,7 +10,7 @@ use rackscan_lab::{
     TargetError, Wait, WireKind,
 };
 
-use super::support::{Participant, REACTOR};
+use super::support::{NodeFolder, REACTOR};
 
 const DEPTH: u32 = 12;
 
@@ -48,13 +48,13 @@ fn scratch_of(target: &Remote) -> u64 {
 
 #[test]
 fn local_and_remote_reads_bring_the_bytes_of_the_file() {
-    let mut participant = Participant::new();
-    participant.start(&REACTOR).unwrap();
-    let file = std::fs::read(participant.device()).unwrap();
+    let mut node_folder = NodeFolder::new();
+    node_folder.start(&REACTOR).unwrap();
+    let file = std::fs::read(node_folder.device()).unwrap();
     let place = |io: &Io| usize::try_from(io.offset_bytes).unwrap();
     for wire in [WireKind::Shm, WireKind::Tcp] {
         for batch in [Some(1), Some(5), None] {
-            let mut remote = Remote::connect(&participant.line(wire, DEPTH, batch)).unwrap();
+            let mut remote = Remote::connect(&node_folder.line(wire, DEPTH, batch)).unwrap();
             let ios = ios(IoOperation::Read, scratch_of(&remote));
             for done in carry_out(&mut remote, &ios) {
                 done.outcome.unwrap();
@@ -69,7 +69,7 @@ fn local_and_remote_reads_bring_the_bytes_of_the_file() {
             }
         }
     }
-    let device = Arc::new(Device::open(participant.device(), Access::ReadOnly).unwrap());
+    let device = Arc::new(Device::open(node_folder.device(), Access::ReadOnly).unwrap());
     let options = LocalOptions { depth: DEPTH, slot_bytes: 65_536 };
     let ios = ios(IoOperation::Read, 8192);
     let mut ring = Local::uring(vec![Arc::clone(&device)], options).unwrap();
@@ -86,16 +86,16 @@ fn local_and_remote_reads_bring_the_bytes_of_the_file() {
 #[test]
 fn a_remote_write_reads_back_over_every_bridge() {
     for bridge in [BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic] {
-        let mut participant = Participant::new();
-        participant.start(&NodeShape { bridge, io_threads: 2, ..REACTOR }).unwrap();
-        let mut remote = Remote::connect(&participant.line(WireKind::Shm, DEPTH, None)).unwrap();
+        let mut node_folder = NodeFolder::new();
+        node_folder.start(&NodeShape { bridge, io_threads: 2, ..REACTOR }).unwrap();
+        let mut remote = Remote::connect(&node_folder.line(WireKind::Shm, DEPTH, None)).unwrap();
         let ios = ios(IoOperation::Write, scratch_of(&remote));
         let written: Vec<Vec<u8>> =
             ios.iter().map(|io| remote.bytes(io.slot, io.length_bytes).unwrap()).collect();
         for done in carry_out(&mut remote, &ios) {
             done.outcome.unwrap();
         }
-        let file = std::fs::read(participant.device()).unwrap();
+        let file = std::fs::read(node_folder.device()).unwrap();
         for (io, bytes) in ios.iter().zip(written) {
             let at = usize::try_from(io.offset_bytes).unwrap();
             assert!(file[at..][..bytes.len()] == bytes, "{bridge} {io:?}");
@@ -106,13 +106,13 @@ fn a_remote_write_reads_back_over_every_bridge() {
 #[test]
 fn what_a_node_keeps_is_taken_one_sidedly_and_is_the_same() {
     for wire in [WireKind::Shm, WireKind::Tcp] {
-        let mut participant = Participant::new();
-        participant.start(&REACTOR).unwrap();
+        let mut node_folder = NodeFolder::new();
+        node_folder.start(&REACTOR).unwrap();
         let reads_cache = true;
         let mut remote =
             Remote::connect(&LineOptions { reads_cache, ..participant.line(wire, DEPTH, None) }).unwrap();
         let ios = ios(IoOperation::Read, scratch_of(&remote));
-        let file = std::fs::read(participant.device()).unwrap();
+        let file = std::fs::read(node_folder.device()).unwrap();
         let mut hits = Vec::new();
         for _ in 0..4 {
             for done in carry_out(&mut remote, &ios) {
@@ -133,9 +133,9 @@ fn what_a_node_keeps_is_taken_one_sidedly_and_is_the_same() {
 
 #[test]
 fn what_a_node_refuses_ends_only_that_io() {
-    let mut participant = Participant::new();
-    participant.start(&REACTOR).unwrap();
-    let mut remote = Remote::connect(&participant.line(WireKind::Shm, DEPTH, Some(1))).unwrap();
+    let mut node_folder = NodeFolder::new();
+    node_folder.start(&REACTOR).unwrap();
+    let mut remote = Remote::connect(&node_folder.line(WireKind::Shm, DEPTH, Some(1))).unwrap();
     let base = scratch_of(&remote);
     let good = ios(IoOperation::Read, base)[0];
     let bad = [
@@ -169,10 +169,10 @@ fn what_a_node_refuses_ends_only_that_io() {
 
 #[test]
 fn the_wire_alone_answers_every_slot_without_the_device() {
-    let mut participant = Participant::new();
-    participant.start(&REACTOR).unwrap();
+    let mut node_folder = NodeFolder::new();
+    node_folder.start(&REACTOR).unwrap();
     for batch in [Some(1), Some(4)] {
-        let mut wire = Remote::wire_only(&participant.line(WireKind::Tcp, DEPTH, batch)).unwrap();
+        let mut wire = Remote::wire_only(&node_folder.line(WireKind::Tcp, DEPTH, batch)).unwrap();
         // No device has these offsets.
         for done in carry_out(&mut wire, &ios(IoOperation::Read, 1 << 50)) {
             done.outcome.unwrap();

@@ -16,7 +16,7 @@ pub(crate) const SCRATCH_BYTES: u64 = 8 << 20;
 pub(crate) const REACTOR: NodeShape =
     NodeShape { bridge: BridgeKind::Reactor, io: IoKind::Uring, io_threads: 0, serving: 1, pin: false };
 
-pub(crate) struct Participant {
+pub(crate) struct NodeFolder {
     folder: TempDir,
     /// Sockets need short paths.
     sockets: TempDir,
@@ -27,7 +27,7 @@ pub(crate) struct Participant {
     running: Option<(NodeShape, NodeHandle)>,
 }
 
-impl Participant {
+impl NodeFolder {
     pub(crate) fn new() -> Self {
         // In the build folder, because /tmp may be a tmpfs, which refuses direct IO.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
@@ -82,7 +82,7 @@ impl Participant {
     }
 }
 
-impl NodeHost for Participant {
+impl NodeHost for NodeFolder {
     fn start(&mut self, shape: &NodeShape) -> Result<RunningNode, String> {
         if self.running.as_ref().is_none_or(|(running, _)| running != shape) {
             self.stop();
@@ -109,7 +109,7 @@ impl NodeHost for Participant {
     }
 }
 
-impl Drop for Participant {
+impl Drop for NodeFolder {
     fn drop(&mut self) {
         self.stop();
     }

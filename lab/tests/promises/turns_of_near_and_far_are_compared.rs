@@ -10,7 +10,7 @@ use rackscan_lab::{
     sweep_report,
 };
 
-use super::support::Participant;
+use super::support::NodeFolder;
 
 pub(crate) fn axes() -> Axes {
     Axes {
@@ -44,14 +44,14 @@ pub(crate) fn experiment(cases: Vec<Case>) -> Experiment {
 
 #[test]
 fn every_mode_of_every_case_has_a_line_and_remote_its_ratios() {
-    let mut participant = Participant::new();
+    let mut node_folder = NodeFolder::new();
     let cases = axes().cases().unwrap();
     let (mut steps, never) = (0, AtomicBool::new(false));
-    let outcome = experiment(cases).run(&mut participant, &never, &mut |_| steps += 1);
+    let outcome = experiment(cases).run(&mut node_folder, &never, &mut |_| steps += 1);
     assert_eq!((outcome.failure, outcome.stopped), (None, false));
     // reactor with io_uring and with threads, static, dynamic; each with two sizes in three modes.
     assert_eq!(outcome.lines.len(), 4 * 2 * 3);
-    assert_eq!(participant.starts, 2 * 4, "a node for each shape in each round");
+    assert_eq!(node_folder.starts, 2 * 4, "a node for each shape in each round");
     assert!(steps >= 2 * (24 + 4));
     for line in &outcome.lines {
         assert_eq!((line.iops.len(), line.latency.count), (2, 80), "{line:?}");
@@ -64,7 +64,7 @@ fn every_mode_of_every_case_has_a_line_and_remote_its_ratios() {
 
 #[test]
 fn an_open_loop_issues_what_was_intended() {
-    let mut participant = Participant::new();
+    let mut node_folder = NodeFolder::new();
     let axes =
         Axes { sizes: vec![4096], bridges: vec![BridgeKind::Reactor], ios: vec![IoKind::Uring], ..axes() };
     let experiment = Experiment {
@@ -73,7 +73,7 @@ fn an_open_loop_issues_what_was_intended() {
         rounds: 1,
         ..experiment(axes.cases().unwrap())
     };
-    let outcome = experiment.run(&mut participant, &AtomicBool::new(false), &mut |_| ());
+    let outcome = experiment.run(&mut node_folder, &AtomicBool::new(false), &mut |_| ());
     assert_eq!(outcome.failure, None);
     for line in outcome.lines {
         // Two connections of 200 a second, half a second long; whether the last one counts depends
@@ -85,23 +85,23 @@ fn an_open_loop_issues_what_was_intended() {
 
 #[test]
 fn a_device_without_data_and_reads_that_it_cannot_do_are_named() {
-    let mut participant = Participant::new();
-    participant.scratch = None;
+    let mut node_folder = NodeFolder::new();
+    node_folder.scratch = None;
     let never = AtomicBool::new(false);
-    let outcome = experiment(axes().cases().unwrap()).run(&mut participant, &never, &mut |_| ());
+    let outcome = experiment(axes().cases().unwrap()).run(&mut node_folder, &never, &mut |_| ());
     assert!(outcome.failure.as_ref().is_some_and(|text| text.contains("scratch")), "{outcome:?}");
     assert!(outcome.lines.is_empty());
 }
 
 #[test]
 fn a_sweep_becomes_a_page_with_its_figures() {
-    let mut participant = Participant::new();
+    let mut node_folder = NodeFolder::new();
     let plan = sweep(0.01, WireKind::Shm);
     let mut cases = plan.cases;
     // The node of the tests has little memory.
     cases.retain(|case| case.node.serving == 1 && case.connections <= 4 && case.depth <= 64);
     let experiment = Experiment { rounds: 1, watched: Some(plan.watched), ..experiment(cases) };
-    let outcome = experiment.run(&mut participant, &AtomicBool::new(false), &mut |_| ());
+    let outcome = experiment.run(&mut node_folder, &AtomicBool::new(false), &mut |_| ());
     assert_eq!(outcome.failure, None);
     let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let page = sweep_report(&outcome, &experiment.provenance).write(folder.path()).unwrap();

@@ -21,7 +21,7 @@ pub enum Refusal {
     #[error(transparent)]
     Oversize(#[from] Oversize),
     /// The request is too large.
-    #[error("a request has {found} {what}, the maximum is {most}: divide the transaction")]
+    #[error("a request has {found} {what}, the maximum is {most}: divide the request")]
     TooMuch {
         /// What exceeds its limit.
         what: Bounded,

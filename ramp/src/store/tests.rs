@@ -187,7 +187,7 @@ fn a_part_beyond_a_limit_is_refused_with_numbers() {
     let found = store.prepare(&Part { items, ..part(10, &[]) }).unwrap_err().to_string();
     assert_eq!(
         found,
-        "a request has 5242885 bytes at one participant, the maximum is 4194304: divide the transaction"
+        "a request has 5242885 bytes at one participant, the maximum is 4194304: divide the request"
     );
 }
 

@@ -326,12 +326,12 @@ impl Reactor {
         if link.transacts {
             self.core.participant.connection_closed(link.id());
         }
-        let mut in_doubt = Vec::new();
+        let mut abandoned = Vec::new();
         for task in self.tasks.iter_mut().filter(|task| task.place.link == index) {
             task.place.link = NO_LINK;
-            in_doubt.push(task.place.task);
+            abandoned.push(task.place.task);
         }
-        for task in in_doubt {
+        for task in abandoned {
             self.advance(task);
         }
         Some(link)

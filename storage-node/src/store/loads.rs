@@ -40,7 +40,7 @@ use crate::{
     limits::{ABORTED_LOADS_MAX, LOADS_MAX},
 };
 
-/// The maximum overhead of a encoded list, in bytes.
+/// The maximum overhead of an encoded list, in bytes.
 const HELD_OVERHEAD_BYTES: u64 = codec::ENVELOPE_BYTES as u64 + 10;
 
 /// A segment that has arrived.
@@ -323,12 +323,12 @@ impl Loads {
 
     /// Forgets the loads that only this connection appended to.
     pub(super) fn connection_closed(&mut self, connection: ConnectionId) {
-        let abandoned = |load: &mut Load| {
+        let is_abandoned = |load: &mut Load| {
             load.connections.remove(&connection) && load.connections.is_empty() && !load.aborted
         };
-        let in_doubt: Vec<TableId> =
-            self.loads.iter_mut().filter_map(|(id, load)| abandoned(load).then_some(*id)).collect();
-        for load in in_doubt {
+        let abandoned: Vec<TableId> =
+            self.loads.iter_mut().filter_map(|(id, load)| is_abandoned(load).then_some(*id)).collect();
+        for load in abandoned {
             tracing::warn!(%load, "a load is forgotten, because its connections are closed");
             self.forget(load);
         }

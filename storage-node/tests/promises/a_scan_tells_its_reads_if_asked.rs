@@ -8,7 +8,7 @@ use rackscan_format::{
     message::{Answer, Cost, PageRead, Request},
 };
 
-use crate::support::{client::Client, node::Participant, table::Table};
+use crate::support::{client::Client, node::NodeFolder, table::Table};
 
 /// What one answer after the other says it read, and what it says it took.
 fn reads(client: &mut Client, table: &Table, limit: i64, report_reads: bool) -> Vec<(Vec<PageRead>, Cost)> {
@@ -36,8 +36,8 @@ fn reads(client: &mut Client, table: &Table, limit: i64, report_reads: bool) -> 
 
 #[test]
 fn the_reads_that_are_told_are_the_bytes_that_were_read() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 1, 40_000);
     table.load(&mut node.shm());
     for (wire, mut client) in node.both() {

@@ -16,13 +16,13 @@ use rackscan_storage_node::ByteSize;
 
 use crate::support::{
     client::Client,
-    node::Participant,
+    node::NodeFolder,
     table::{Segment, Table},
 };
 
 /// Changes the bytes of a device file.
-fn change(participant: &Participant, extent: Extent, bytes: &[u8], offset_in_page: u64) {
-    let file = OpenOptions::new().write(true).open(participant.device(extent.device.0.into()));
+fn change(node_folder: &NodeFolder, extent: Extent, bytes: &[u8], offset_in_page: u64) {
+    let file = OpenOptions::new().write(true).open(node_folder.device(extent.device.0.into()));
     let file = file.expect("the device is there");
     file.write_all_at(bytes, extent.offset_bytes + offset_in_page).expect("it can be written");
     file.sync_all().expect("it can be synced");
@@ -63,15 +63,15 @@ fn fetch(client: &mut Client, table: &Table, segment: &Segment, index: usize) ->
 
 #[test]
 fn a_flipped_byte_is_named_by_a_scan_and_seen_by_a_fetch_and_other_pages_are_served() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
     let table = Table::new(1, "t", 2, 5000);
     table.load(&mut client);
     let directory = client.catalog(1 << 20).tables[0].segments[0].directory.clone();
     let place = extent(&directory, 1, 0);
     let good = table.segments[0].page(ColumnId(1), PageNumber(0))[3000];
-    change(&participant, place, &[good ^ 1], 3000);
+    change(&node_folder, place, &[good ^ 1], 3000);
 
     let refusal = process(&mut client, &table, 0).unwrap_err();
     assert_eq!(refusal.code, RefusalCode::Storage);
@@ -94,16 +94,16 @@ fn a_flipped_byte_is_named_by_a_scan_and_seen_by_a_fetch_and_other_pages_are_ser
 
 #[test]
 fn a_page_in_the_place_of_another_is_seen_by_its_identity() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
     let table = Table::new(1, "t", 2, 5000);
     table.load(&mut client);
     let segments = client.catalog(1 << 20).tables[0].segments.clone();
     let (first, second) = (extent(&segments[0].directory, 0, 0), extent(&segments[1].directory, 0, 0));
     assert_eq!(first.length_bytes, second.length_bytes, "the two pages can change places");
-    change(&participant, first, table.segments[1].page(ColumnId(0), PageNumber(0)), 0);
-    change(&participant, second, table.segments[0].page(ColumnId(0), PageNumber(0)), 0);
+    change(&node_folder, first, table.segments[1].page(ColumnId(0), PageNumber(0)), 0);
+    change(&node_folder, second, table.segments[0].page(ColumnId(0), PageNumber(0)), 0);
     for segment in 0..2 {
         let refusal = process(&mut client, &table, segment).unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Storage);
@@ -116,11 +116,11 @@ fn a_page_in_the_place_of_another_is_seen_by_its_identity() {
 
 #[test]
 fn a_changed_page_that_fetches_left_in_the_cache_is_noticed_by_every_scan() {
-    let participant = Participant::new();
-    let mut config = participant.config();
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config();
     config.cache = Some(ByteSize(8 << 20));
     config.memory_budget = ByteSize(config.memory_budget.0 + (8 << 20));
-    let node = participant.start_with(config).expect("the node starts");
+    let node = node_folder.start_with(config).expect("the node starts");
     let mut client = node.shm();
     let table = Table::new(1, "t", 1, 5000);
     table.load(&mut client);
@@ -128,7 +128,7 @@ fn a_changed_page_that_fetches_left_in_the_cache_is_noticed_by_every_scan() {
     let segment = &table.segments[0];
     let index = segment.names().iter().position(|name| *name == (ColumnId(1), PageNumber(0)));
     let good = segment.page(ColumnId(1), PageNumber(0))[3000];
-    change(&participant, extent(&directory, 1, 0), &[good ^ 1], 3000);
+    change(&node_folder, extent(&directory, 1, 0), &[good ^ 1], 3000);
     // A fetch asks for bytes, whatever they are.
     let found = fetch(&mut client, &table, segment, index.expect("it has that page"));
     assert!(matches!(found, Err(PageFault::Checksum { .. })), "{found:?}");

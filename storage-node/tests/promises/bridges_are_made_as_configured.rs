@@ -9,7 +9,7 @@ use rackscan_format::{
     message::{BridgeKind, BridgeStatus, IoKind},
 };
 
-use crate::support::node::{BRIDGES, Participant};
+use crate::support::node::{BRIDGES, NodeFolder};
 
 /// This node's threads that read devices, by name, and the cores on which each may run. A number of
 /// its own tells it from the nodes of other tests.
@@ -32,10 +32,10 @@ fn io_threads(node: NodeId) -> BTreeMap<String, String> {
 #[test]
 fn a_node_says_which_bridge_it_has_and_has_its_threads() {
     for (id, bridge) in (40..).zip(BRIDGES) {
-        let participant = Participant::new();
-        let mut config = participant.config_over(bridge);
+        let node_folder = NodeFolder::new();
+        let mut config = node_folder.config_over(bridge);
         config.node = NodeId(id);
-        let node = participant.start_with(config).expect("the node starts");
+        let node = node_folder.start_with(config).expect("the node starts");
         let status = node.shm().status();
         let (expected, pollers, threads) = match (bridge.kind, bridge.io) {
             (BridgeKind::Reactor, IoKind::Uring) => (0, 1, vec![]),
@@ -55,12 +55,12 @@ fn a_node_says_which_bridge_it_has_and_has_its_threads() {
 
 #[test]
 fn threads_that_read_devices_take_their_turn_of_the_cores() {
-    let participant = Participant::new();
-    let mut config = participant.config_over(BRIDGES[2]);
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config_over(BRIDGES[2]);
     config.node = NodeId(50);
     config.pin_cores = allowed_cores();
     let cores = config.pin_cores.clone();
-    let node = participant.start_with(config).expect("the node starts");
+    let node = node_folder.start_with(config).expect("the node starts");
     // Two pollers and one scan worker come first.
     let expected: Vec<String> = (3..9).map(|thread| cores[thread % cores.len()].to_string()).collect();
     assert_eq!(io_threads(NodeId(50)).into_values().collect::<Vec<_>>(), expected);
@@ -70,12 +70,12 @@ fn threads_that_read_devices_take_their_turn_of_the_cores() {
 #[test]
 fn a_core_that_does_not_exist_stops_the_start_over_every_bridge() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let mut config = participant.config_over(bridge);
+        let node_folder = NodeFolder::new();
+        let mut config = node_folder.config_over(bridge);
         // Enough good ones for the threads that are there in any case.
         config.pin_cores = vec![allowed_cores()[0]; 3];
         config.pin_cores.push(100_000);
-        let started = participant.start_with(config);
+        let started = node_folder.start_with(config);
         let needs_it = bridge.kind != BridgeKind::Reactor || bridge.io != IoKind::Uring;
         match started {
             Ok(node) => {

@@ -16,7 +16,7 @@ use rackscan_storage_node::ByteSize;
 
 use crate::support::{
     client::Client,
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
     table::Table,
 };
 
@@ -55,19 +55,19 @@ fn storm(client: &mut Client, table: &Table, count: u64) -> BTreeMap<String, usi
     outcomes
 }
 
-fn loaded(change: impl FnOnce(&mut rackscan_storage_node::Config)) -> (Participant, Running, Table) {
-    let participant = Participant::new();
-    let mut config = participant.config();
+fn loaded(change: impl FnOnce(&mut rackscan_storage_node::Config)) -> (NodeFolder, Running, Table) {
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config();
     change(&mut config);
-    let node = participant.start_with(config).expect("the node starts");
+    let node = node_folder.start_with(config).expect("the node starts");
     let table = Table::new(1, "t", 1, 60_000);
     table.load(&mut node.shm());
-    (participant, node, table)
+    (node_folder, node, table)
 }
 
 #[test]
 fn a_full_scan_queue_bounces_scans_and_still_serves_fetches() {
-    let (_participant, node, table) = loaded(|config| config.scan_queue = 1);
+    let (_node_folder, node, table) = loaded(|config| config.scan_queue = 1);
     for (wire, mut client) in node.both() {
         let before = client.status().counters.bounced_requests;
         let outcomes = storm(&mut client, &table, 30);
@@ -85,7 +85,7 @@ fn a_full_scan_queue_bounces_scans_and_still_serves_fetches() {
 
 #[test]
 fn memory_stays_within_the_budget_and_comes_back_under_many_clients() {
-    let (_participant, node, table) = loaded(|config| {
+    let (_node_folder, node, table) = loaded(|config| {
         config.scan_workers = 2;
         config.memory_budget = ByteSize(96 << 20);
     });
@@ -119,7 +119,7 @@ fn memory_stays_within_the_budget_and_comes_back_under_many_clients() {
 #[test]
 fn connections_are_shared_by_all_reactors_and_threads_run_where_they_are_told() {
     let core = rackscan_device::allowed_cores()[0];
-    let (_participant, node, table) = loaded(|config| {
+    let (_node_folder, node, table) = loaded(|config| {
         config.node = NodeId(88);
         config.reactors = 3;
         config.pin_cores = vec![core];
@@ -148,7 +148,7 @@ fn connections_are_shared_by_all_reactors_and_threads_run_where_they_are_told() 
 
 #[test]
 fn more_requests_than_a_connection_may_have_are_busy() {
-    let (_participant, node, _) = loaded(|_| {});
+    let (_node_folder, node, _) = loaded(|_| {});
     let mut client = node.tcp();
     // Large echoes keep the requests in progress while the others arrive.
     let ids: Vec<u64> = (0..200)
@@ -173,11 +173,11 @@ fn more_requests_than_a_connection_may_have_are_busy() {
 
 #[test]
 fn appends_that_share_little_memory_end_while_others_keep_the_device_busy() {
-    let participant = Participant::new();
-    let mut config = participant.config();
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config();
     config.reactor_depth = 2;
     config.devices[0].size = Some(ByteSize(64 << 20));
-    let node = participant.start_with(config).expect("the node starts");
+    let node = node_folder.start_with(config).expect("the node starts");
     let over = AtomicBool::new(false);
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -224,7 +224,7 @@ fn appends_that_share_little_memory_end_while_others_keep_the_device_busy() {
 #[test]
 fn an_idle_node_sleeps() {
     // The node's number is in the names of its threads; other tests run nodes in this process too.
-    let (_participant, node, _) = loaded(|config| config.node = NodeId(77));
+    let (_node_folder, node, _) = loaded(|config| config.node = NodeId(77));
     let mut clients = [node.shm(), node.tcp()];
     clients.iter_mut().for_each(|client| drop(client.status()));
     std::thread::sleep(Duration::from_millis(200));

@@ -5,15 +5,15 @@ use rackscan_device::resident_bytes;
 use rackscan_format::message::{Answer, Request};
 
 use crate::support::{
-    node::{BRIDGES, Participant},
+    node::{BRIDGES, NodeFolder},
     table::Table,
 };
 
 #[test]
 fn every_page_arrives_as_it_was_appended_on_every_wire() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let node = participant.start_over(bridge);
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start_over(bridge);
         let table = Table::new(1, "t", 2, 5000);
         table.load(&mut node.shm());
         for (wire, mut client) in node.both() {
@@ -38,8 +38,8 @@ fn every_page_arrives_as_it_was_appended_on_every_wire() {
 
 #[test]
 fn tables_loaded_over_tcp_are_the_same_and_pages_go_where_they_are_told() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 1, 3000);
     table.load(&mut node.tcp());
     let segment = &table.segments[0];
@@ -66,8 +66,8 @@ fn tables_loaded_over_tcp_are_the_same_and_pages_go_where_they_are_told() {
 #[test]
 fn nothing_of_the_devices_is_in_the_page_cache_after_load_fetch_and_process() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let node = participant.start_over(bridge);
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start_over(bridge);
         let table = Table::new(1, "t", 1, 5000);
         let mut client = node.shm();
         table.load(&mut client);
@@ -91,7 +91,7 @@ fn nothing_of_the_devices_is_in_the_page_cache_after_load_fetch_and_process() {
         });
         assert!(matches!(processed, Ok(Answer::Processed { rows, .. }) if rows > 0), "{processed:?}");
         for device in 0..2 {
-            assert_eq!(resident_bytes(participant.device(device)).unwrap(), 0, "device {device}");
+            assert_eq!(resident_bytes(node_folder.device(device)).unwrap(), 0, "device {device}");
         }
         node.stop();
     }
@@ -99,8 +99,8 @@ fn nothing_of_the_devices_is_in_the_page_cache_after_load_fetch_and_process() {
 
 #[test]
 fn echo_moves_as_many_bytes_as_asked() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     for (wire, mut client) in node.both() {
         let ones = vec![1; 3 << 20];
         client.region.copy_in(0, &ones).unwrap();

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use rackscan_format::message::{Answer, Request};
 
-use crate::support::node::{Participant, Running};
+use crate::support::node::{NodeFolder, Running};
 
 #[test]
 fn a_client_that_becomes_frequent_is_moved_and_every_request_is_answered() {
-    let participant = Participant::new();
-    let mut config = participant.config();
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config();
     config.private_rings = 2;
-    let node = participant.start_with(config).expect("the node starts");
+    let node = node_folder.start_with(config).expect("the node starts");
     for connect in [Running::shm, Running::tcp] {
         let moves = |node: &Running| node.shm().status().counters.inbox_moves;
         let before = moves(&node);

@@ -16,7 +16,7 @@ use rackscan_storage_node::ByteSize;
 use crate::support::{
     client::Client,
     keys::{at, prepare},
-    node::Participant,
+    node::NodeFolder,
 };
 
 fn here(client: &Client, bytes: Vec<u8>) -> NodeRequest {
@@ -29,8 +29,8 @@ fn beside(client: &Client, source: Target) -> NodeRequest {
 
 #[test]
 fn lists_that_break_a_rule_are_refused_whole() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (wire, mut client) in node.both() {
         let close = Request::Close { lease: LeaseId::default() };
         let commit = |time| Request::Commit { timestamp: at(time, 1) };
@@ -52,8 +52,8 @@ fn lists_that_break_a_rule_are_refused_whole() {
 
 #[test]
 fn a_list_of_more_keys_than_may_be_is_refused_before_it_is_decoded() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (number, (wire, mut client)) in (1_u32..).zip(node.both()) {
         let lease = client.lease(number);
         let get = |keys| Request::Get { lease, keys: vec![crate::support::keys::key("a"); keys] };
@@ -71,8 +71,8 @@ fn a_list_of_more_keys_than_may_be_is_refused_before_it_is_decoded() {
 
 #[test]
 fn random_bytes_are_refused_or_mean_something() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     let mut random = Random::new(Seed::new(0x5eed_0021));
     let good = codec::encode(&vec![prepare(at(1, 1), &[("a", b"value"), ("b", b"other")])]).unwrap();
     for (wire, mut client) in node.both() {
@@ -94,8 +94,8 @@ fn random_bytes_are_refused_or_mean_something() {
 
 #[test]
 fn sources_and_targets_that_are_not_the_clients_are_refused_as_memory() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (number, (wire, mut client)) in (1_u32..).zip(node.both()) {
         let good = client.target(0, 100_000);
         let others = [
@@ -125,8 +125,8 @@ fn sources_and_targets_that_are_not_the_clients_are_refused_as_memory() {
 
 #[test]
 fn a_connection_speaks_for_few_clients() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     let mut client = node.shm();
     for number in 0..64 {
         client.lease(number);
@@ -138,10 +138,10 @@ fn a_connection_speaks_for_few_clients() {
 
 #[test]
 fn a_node_without_memory_for_keys_says_so() {
-    let participant = Participant::new();
-    let mut config = participant.config_with_keys();
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config_with_keys();
     config.transactions = Some(ByteSize(0));
-    let node = participant.start_with(config).expect("the node starts");
+    let node = node_folder.start_with(config).expect("the node starts");
     let mut client = node.shm();
     assert_eq!(client.ask(NodeRequest::OpenParticipant), Ok(Answer::Participant(None)));
     let request = client.transact_request(&[Request::Lease { client: ClientId(1) }]);

@@ -13,7 +13,7 @@ use rackscan_format::{
 };
 use rackscan_scan::{output_schema, wire};
 
-use crate::support::{client::Client, node::Participant, table::Table};
+use crate::support::{client::Client, node::NodeFolder, table::Table};
 
 /// Where the filter's bytes are, behind the room for the result.
 const RESULT_BYTES: u64 = 4 << 20;
@@ -75,8 +75,8 @@ fn rows(
 
 #[test]
 fn a_node_searches_in_the_keys_it_is_offered_and_pulls_them_once() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 2, 5000);
     table.load(&mut node.shm());
     for ((wire, mut client), step) in node.both().into_iter().zip([7, 9]) {
@@ -102,8 +102,8 @@ fn a_node_searches_in_the_keys_it_is_offered_and_pulls_them_once() {
 
 #[test]
 fn other_bytes_other_numbers_and_foreign_memory_are_refused_and_the_node_goes_on() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 1, 3000);
     table.load(&mut node.shm());
     for ((wire, mut client), key) in node.both().into_iter().zip([900, 901]) {

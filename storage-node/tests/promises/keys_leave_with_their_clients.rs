@@ -9,7 +9,7 @@ use rackscan_ramp::message::{Mode, Reply, Request};
 use crate::support::{
     client::Client,
     keys::{at, key, prepare},
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
 };
 
 /// Waits until the participant is in that state.
@@ -27,8 +27,8 @@ fn settles(node: &Running, settled: impl Fn(&ParticipantStatus) -> bool) {
 
 #[test]
 fn old_versions_go_when_the_reader_has_gone_that_may_ask_for_them() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (round, connect) in (1..).zip([Running::shm, Running::tcp]) {
         let mut writer = node.shm();
         writer.commit(at(10 * round, 1), &[("a", &[1; 1000])]);
@@ -46,8 +46,8 @@ fn old_versions_go_when_the_reader_has_gone_that_may_ask_for_them() {
 
 #[test]
 fn locks_of_a_lost_client_are_free_and_what_it_prepared_stays_in_doubt() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     let lock = |time, client, name| {
         let wanted = vec![(key(name), Mode::Exclusive)];
         Request::Lock { owner: at(time, client), wanted }
@@ -75,8 +75,8 @@ fn locks_of_a_lost_client_are_free_and_what_it_prepared_stays_in_doubt() {
 
 #[test]
 fn a_client_goes_with_the_connection_over_which_it_leased_last() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     let (mut first, mut second) = (node.tcp(), node.shm());
     first.lease(1);
     let lease = second.lease(1);

@@ -9,13 +9,13 @@ use rackscan_storage_node::StartError;
 
 use crate::support::{
     keys::{at, prepare},
-    node::Participant,
+    node::NodeFolder,
 };
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_crash() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     let mut client = node.shm();
     let before = client.lease(1);
     for time in 1..=20 {
@@ -26,7 +26,7 @@ fn what_was_acknowledged_is_there_after_a_crash() {
         client.transact(Request::Inquire { timestamp: at(31, 1) }),
         Reply::Voted { vote: Vote::Refused }
     );
-    let crashed = participant.copy_with_keys();
+    let crashed = node_folder.copy_with_keys();
     node.stop();
     for lives in 1..=2 {
         let node = crashed.start_with_keys();
@@ -50,14 +50,14 @@ fn what_was_acknowledged_is_there_after_a_crash() {
 
 #[test]
 fn a_damaged_end_is_cut_off_kept_and_the_rest_stays() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     let mut client = node.shm();
     client.commit(at(1, 1), &[("a", b"first")]);
     let whole = usize::try_from(client.status().participant.log_bytes).unwrap();
     client.commit(at(2, 1), &[("a", b"second")]);
     let end = usize::try_from(client.status().participant.log_bytes).unwrap();
-    let crashed = participant.copy_with_keys();
+    let crashed = node_folder.copy_with_keys();
     node.stop();
     let log = crashed.path("data/transactions.log");
     let mut bytes = std::fs::read(&log).unwrap();
@@ -83,11 +83,11 @@ fn a_damaged_end_is_cut_off_kept_and_the_rest_stays() {
 
 #[test]
 fn a_file_that_is_no_log_stops_the_start() {
-    let participant = Participant::new();
-    participant.start_with_keys().stop();
-    let log = participant.path("data/transactions.log");
+    let node_folder = NodeFolder::new();
+    node_folder.start_with_keys().stop();
+    let log = node_folder.path("data/transactions.log");
     std::fs::write(&log, [7; 100]).unwrap();
-    let Err(error) = participant.start_with(participant.config_with_keys()) else { panic!("it starts") };
+    let Err(error) = node_folder.start_with(node_folder.config_with_keys()) else { panic!("it starts") };
     assert!(matches!(error, StartError::Participant(_)), "{error}");
     let text = error.to_string();
     assert!(text.contains("transactions.log") && text.contains("expected"), "{text}");

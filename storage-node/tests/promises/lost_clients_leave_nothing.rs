@@ -10,7 +10,7 @@ use rackscan_format::{
 
 use crate::support::{
     client::Client,
-    node::{BRIDGES, Participant, Running},
+    node::{BRIDGES, NodeFolder, Running},
     table::Table,
 };
 
@@ -67,8 +67,8 @@ fn ask_for_much(client: &mut Client, table: &Table) {
 #[test]
 fn requests_of_a_lost_client_give_everything_back() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let node = participant.start_over(bridge);
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start_over(bridge);
         let table = Table::new(1, "t", 1, 60_000);
         table.load(&mut node.shm());
         let before = alone(&node);
@@ -92,8 +92,8 @@ fn requests_of_a_lost_client_give_everything_back() {
 #[test]
 fn a_client_that_turns_to_garbage_in_the_middle_of_its_requests_leaves_nothing() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let node = participant.start_over(bridge);
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start_over(bridge);
         let table = Table::new(1, "t", 1, 60_000);
         table.load(&mut node.shm());
         let before = alone(&node);
@@ -111,8 +111,8 @@ fn a_client_that_turns_to_garbage_in_the_middle_of_its_requests_leaves_nothing()
 
 #[test]
 fn an_append_of_a_lost_client_frees_its_room() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = alone(&node);
     let table = Table::new(1, "t", 2, 60_000);
     for connect in [Running::shm, Running::tcp] {
@@ -131,8 +131,8 @@ fn an_append_of_a_lost_client_frees_its_room() {
 
 #[test]
 fn a_table_dropped_under_its_readers_ends_their_fetches_in_good_order_and_frees_its_room() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let empty = alone(&node);
     let table = Table::new(1, "t", 1, 60_000);
     let mut client = node.shm();

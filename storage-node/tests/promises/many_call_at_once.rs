@@ -8,7 +8,7 @@ use std::{
 use rackscan_format::message::{Answer, Request};
 use rackscan_storage_node::ByteSize;
 
-use crate::support::node::{BRIDGES, Bridge, Participant};
+use crate::support::node::{BRIDGES, Bridge, NodeFolder};
 
 const CALLERS: usize = 32;
 
@@ -18,10 +18,10 @@ fn all_who_call_at_once_are_answered() {
 }
 
 fn call_at_once(bridge: Bridge) {
-    let participant = Participant::new();
-    let mut config = participant.config_over(bridge);
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config_over(bridge);
     (config.reactors, config.pollers, config.memory_budget) = (8, 8, ByteSize(640 << 20));
-    let node = participant.start_with(config).expect("the node starts");
+    let node = node_folder.start_with(config).expect("the node starts");
     for wire in [0, 1] {
         let rounds = 5;
         for round in 0..rounds {

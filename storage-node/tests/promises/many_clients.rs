@@ -16,7 +16,7 @@ use rackscan_storage_node::limits::CONNECTION_BYTES;
 
 use crate::support::{
     client::Client,
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
 };
 
 const IDLE: usize = 1000;
@@ -63,8 +63,8 @@ fn a_hundred_busy_clients_are_served_beside_a_thousand_idle_ones() {
     let (found, needed) = (raise_descriptor_limit(), 2 * 5 * (IDLE + BUSY) as u64 + 1000);
     assert!(found >= needed, "this test needs {needed} descriptors (ulimit -Hn); found {found}");
     for (wire, number) in WIRES {
-        let participant = Participant::new();
-        let node = participant.start();
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start();
         let before = own_bytes();
         let mut idle: Vec<Client> = (0..IDLE).map(|_| node.small(number)).collect();
         // Each has been served once.
@@ -131,10 +131,10 @@ fn farewell(node: &Running, wire: usize) -> Option<ReplyMessage> {
 #[test]
 fn a_client_beyond_the_maximum_is_told_so_with_numbers_and_finds_room_when_another_leaves() {
     for (_, wire) in WIRES {
-        let participant = Participant::new();
-        let mut config = participant.config();
+        let node_folder = NodeFolder::new();
+        let mut config = node_folder.config();
         config.connections = 3;
-        let node = participant.start_with(config).expect("the node starts");
+        let node = node_folder.start_with(config).expect("the node starts");
         let mut clients: Vec<Client> = (0..3).map(|_| node.small(wire)).collect();
         clients.iter_mut().for_each(echo);
         for _ in 0..5 {
@@ -157,8 +157,8 @@ fn a_client_beyond_the_maximum_is_told_so_with_numbers_and_finds_room_when_anoth
 #[test]
 fn a_client_that_floods_a_node_keeps_none_of_fifty_slow_ones_waiting() {
     for (wire, number) in WIRES {
-        let participant = Participant::new();
-        let node = participant.start();
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start();
         let (over, flooded) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|threads| {
             threads.spawn(|| {

@@ -13,16 +13,16 @@ use rackscan_storage_node::ByteSize;
 
 use crate::support::{
     keys::{at, key},
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
 };
 
 /// What a participant of the least memory has for requests.
 const TRANSIT_BYTES: usize = 512 << 10;
 
-fn least(participant: &Participant) -> Running {
-    let mut config = participant.config_with_keys();
+fn least(node_folder: &NodeFolder) -> Running {
+    let mut config = node_folder.config_with_keys();
     config.transactions = Some(ByteSize(1 << 20));
-    participant.start_with(config).expect("the node starts")
+    node_folder.start_with(config).expect("the node starts")
 }
 
 /// Keys of five bytes, of which the first is the same.
@@ -33,8 +33,8 @@ fn lock(owner: Timestamp, count: u32) -> Request {
 
 #[test]
 fn a_request_that_takes_more_than_there_is_is_refused_whatever_its_bytes_are() {
-    let participant = Participant::new();
-    let node = least(&participant);
+    let node_folder = NodeFolder::new();
+    let node = least(&node_folder);
     for (wire, mut client) in node.both() {
         let lease = LeaseId::default();
         let among = Request::Among { lease, keys: vec![key("a"); 4096], timestamps: vec![at(1, 1); 4096] };
@@ -53,8 +53,8 @@ fn a_request_that_takes_more_than_there_is_is_refused_whatever_its_bytes_are() {
 fn requests_wait_for_the_memory_that_they_take_and_all_are_served() {
     const LOCKERS: u32 = 24;
     const KEYS: u32 = 1000;
-    let participant = Participant::new();
-    let node = least(&participant);
+    let node_folder = NodeFolder::new();
+    let node = least(&node_folder);
     for (first, (wire, mut client)) in
         [(1, 100), (2, 200)].into_iter().map(|(time, client)| at(time, client)).zip(node.both())
     {

@@ -12,20 +12,20 @@ use rackscan_format::{
 
 use crate::support::{
     client::Client,
-    node::{BRIDGES, Bridge, Participant, Running},
+    node::{BRIDGES, Bridge, NodeFolder, Running},
     table::Table,
 };
 
-fn loaded() -> (Participant, Running, Table) {
+fn loaded() -> (NodeFolder, Running, Table) {
     loaded_over(BRIDGES[0])
 }
 
-fn loaded_over(bridge: Bridge) -> (Participant, Running, Table) {
-    let participant = Participant::new();
-    let node = participant.start_over(bridge);
+fn loaded_over(bridge: Bridge) -> (NodeFolder, Running, Table) {
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_over(bridge);
     let table = Table::new(1, "t", 1, 3000);
     table.load(&mut node.shm());
-    (participant, node, table)
+    (node_folder, node, table)
 }
 
 fn fetch(table: &Table, pages: Vec<PageWanted>, target: Target) -> Request {
@@ -34,7 +34,7 @@ fn fetch(table: &Table, pages: Vec<PageWanted>, target: Target) -> Request {
 
 #[test]
 fn things_that_are_not_here_are_not_found() {
-    let (_participant, node, table) = loaded();
+    let (_node_folder, node, table) = loaded();
     for (wire, mut client) in node.both() {
         let target = client.target(0, 1 << 20);
         let page = table.segments[0].wanted()[0];
@@ -67,7 +67,7 @@ fn things_that_are_not_here_are_not_found() {
 #[test]
 fn targets_that_are_not_the_clients_are_refused_as_memory() {
     for bridge in BRIDGES {
-        let (_participant, node, table) = loaded_over(bridge);
+        let (_node_folder, node, table) = loaded_over(bridge);
         for (wire, mut client) in node.both() {
             let good = client.target(0, 1 << 20);
             let page = table.segments[0].wanted()[0];
@@ -119,7 +119,7 @@ fn targets_that_are_not_the_clients_are_refused_as_memory() {
 #[test]
 fn requests_that_break_a_rule_are_malformed() {
     for bridge in BRIDGES {
-        let (_participant, node, table) = loaded_over(bridge);
+        let (_node_folder, node, table) = loaded_over(bridge);
         for (wire, mut client) in node.both() {
             let target = client.target(0, 8192);
             let page = table.segments[0].wanted()[0];
@@ -169,7 +169,7 @@ fn requests_that_break_a_rule_are_malformed() {
 
 #[test]
 fn pages_that_are_not_what_the_directory_says_are_not_stored() {
-    let (_participant, node, _) = loaded();
+    let (_node_folder, node, _) = loaded();
     // Both stay to the end: a load whose last connection is gone is forgotten, and its extents are
     // free too.
     let mut clients = node.both();
@@ -194,7 +194,7 @@ fn pages_that_are_not_what_the_directory_says_are_not_stored() {
 #[test]
 fn garbage_ends_the_connection_and_nothing_else() {
     for bridge in BRIDGES {
-        let (_participant, node, _) = loaded_over(bridge);
+        let (_node_folder, node, _) = loaded_over(bridge);
         let mut witness = node.shm();
         let well_formed = RequestMessage { id: rackscan_format::ids::RequestId(1), request: Request::Status };
         let mut too_long = well_formed.encode().unwrap();
@@ -214,7 +214,7 @@ fn garbage_ends_the_connection_and_nothing_else() {
 
 #[test]
 fn callers_with_another_key_are_counted_and_turned_away() {
-    let (_participant, node, _) = loaded();
+    let (_node_folder, node, _) = loaded();
     let mut client = node.shm();
     let before = client.status().counters.connections_refused;
     let wrong = ClusterKey::from_bytes([8; 32]);
@@ -232,7 +232,7 @@ fn callers_with_another_key_are_counted_and_turned_away() {
 
 #[test]
 fn what_a_client_does_with_the_fabric_alone_disturbs_nobody() {
-    let (_participant, node, table) = loaded();
+    let (_node_folder, node, table) = loaded();
     for (wire, mut client) in node.both() {
         // The node has registered nothing, so there is nothing to read or write there.
         let remote = rackscan_fabric::RemoteRegion { key: 1, address: 0, length: 4096 };
@@ -250,7 +250,7 @@ fn what_a_client_does_with_the_fabric_alone_disturbs_nobody() {
 #[test]
 fn a_node_told_to_stop_answers_and_then_refuses() {
     for bridge in BRIDGES {
-        let (_participant, node, _) = loaded_over(bridge);
+        let (_node_folder, node, _) = loaded_over(bridge);
         let mut client: Client = node.shm();
         client.done(Request::Stop);
         let deadline = Instant::now() + Duration::from_secs(10);

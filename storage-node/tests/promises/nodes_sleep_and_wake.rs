@@ -10,7 +10,7 @@ use rackscan_fabric::Address;
 use rackscan_format::message::{Answer, Request};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::support::node::{BRIDGES, Bridge, Participant, Running};
+use crate::support::node::{BRIDGES, Bridge, NodeFolder, Running};
 
 /// Set in the process that measures itself: other tests would be measured with it.
 const ALONE: &str = "RACKSCAN_NODE_ALONE";
@@ -41,12 +41,12 @@ fn a_node_without_work_uses_less_than_one_percent_of_a_core() {
 }
 
 fn costs_nothing(bridge: Bridge) {
-    let participant = Participant::new();
-    let mut config = participant.config_over(bridge);
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config_over(bridge);
     (config.reactors, config.scan_workers) = (2, 2);
     config.memory_budget = rackscan_storage_node::ByteSize(448 << 20);
-    config.relay = vec![participant.relay_socket(), Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }];
-    let node = participant.start_with(config).expect("the node starts");
+    config.relay = vec![node_folder.relay_socket(), Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }];
+    let node = node_folder.start_with(config).expect("the node starts");
     // Clients that are connected and have asked something cost nothing either once they are silent.
     let mut clients: Vec<_> = (0..8).flat_map(|_| [node.shm(), node.tcp()]).collect();
     for client in &mut clients {
@@ -68,8 +68,8 @@ fn a_request_is_answered_however_it_meets_a_reactor_that_falls_asleep() {
 }
 
 fn falls_asleep(bridge: Bridge, rounds: u64) {
-    let participant = Participant::new();
-    let node = participant.start_over(bridge);
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_over(bridge);
     for connect in [Running::shm, Running::tcp] {
         // A reactor polls for some microseconds after its last work: pauses from none to twice as
         // long meet every step. Two clients in turn: what one is told must not depend on the

@@ -10,7 +10,7 @@ use rackscan_storage_node::ByteSize;
 
 use crate::support::{
     client::Client,
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
     table::Table,
 };
 
@@ -57,11 +57,11 @@ fn searching(table: &Table) -> ScanProgram {
 
 #[test]
 fn a_scan_that_takes_too_long_is_bounced_and_a_short_one_is_served() {
-    let participant = Participant::new();
+    let node_folder = NodeFolder::new();
     let table = Table::new(1, "t", 1, 30_000);
-    let mut config = participant.config();
+    let mut config = node_folder.config();
     config.scan_cpu_ms = 2;
-    let node = participant.start_with(config.clone()).expect("the node starts");
+    let node = node_folder.start_with(config.clone()).expect("the node starts");
     table.load(&mut node.shm());
     is_bounced(&node, &table, &searching(&table), BounceReason::CpuQuota);
     for (wire, mut client) in node.both() {
@@ -71,7 +71,7 @@ fn a_scan_that_takes_too_long_is_bounced_and_a_short_one_is_served() {
     node.stop();
 
     config.scan_cpu_ms = 60_000;
-    let node = participant.start_with(config).expect("the node starts");
+    let node = node_folder.start_with(config).expect("the node starts");
     let all = process(&mut node.shm(), &searching(&table));
     assert!(matches!(all, Ok(Answer::Processed { rows: 30_000, .. })), "{all:?}");
     node.stop();
@@ -79,13 +79,13 @@ fn a_scan_that_takes_too_long_is_bounced_and_a_short_one_is_served() {
 
 #[test]
 fn a_scan_that_holds_too_much_is_bounced_and_a_narrow_one_is_served() {
-    let participant = Participant::new();
+    let node_folder = NodeFolder::new();
     // Pages of 256 KiB: one of each of three columns are more than the quota, one of one column is
     // not.
     let table = Table::with_pages(1, "t", 1, 100_000, 256 << 10);
-    let mut config = participant.config();
+    let mut config = node_folder.config();
     config.scan_memory = ByteSize(256 << 10);
-    let node = participant.start_with(config.clone()).expect("the node starts");
+    let node = node_folder.start_with(config.clone()).expect("the node starts");
     table.load(&mut node.shm());
     is_bounced(&node, &table, &table.program(1000), BounceReason::MemoryQuota);
     let mut narrow = table.program(1000);
@@ -97,7 +97,7 @@ fn a_scan_that_holds_too_much_is_bounced_and_a_narrow_one_is_served() {
     node.stop();
 
     config.scan_memory = ByteSize(64 << 20);
-    let node = participant.start_with(config).expect("the node starts");
+    let node = node_folder.start_with(config).expect("the node starts");
     let served = process(&mut node.shm(), &table.program(1000));
     assert!(matches!(served, Ok(Answer::Processed { .. })), "{served:?}");
     node.stop();

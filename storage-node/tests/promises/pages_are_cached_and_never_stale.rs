@@ -15,15 +15,15 @@ use rackscan_storage_node::ByteSize;
 
 use crate::support::{
     client::Client,
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
     table::{Segment, Table},
 };
 
-fn start(participant: &Participant, cache_bytes: u64) -> Running {
-    let mut config = participant.config();
+fn start(node_folder: &NodeFolder, cache_bytes: u64) -> Running {
+    let mut config = node_folder.config();
     config.cache = Some(ByteSize(cache_bytes));
     config.memory_budget = ByteSize(config.memory_budget.0 + cache_bytes);
-    participant.start_with(config).expect("the node starts")
+    node_folder.start_with(config).expect("the node starts")
 }
 
 /// Fetches pages and checks that they are right.
@@ -97,8 +97,8 @@ fn extents(client: &mut Client, table: &Table) -> Vec<Extent> {
 
 #[test]
 fn pages_that_fit_come_out_of_memory_the_second_time_on_every_wire() {
-    let participant = Participant::new();
-    let node = start(&participant, 8 << 20);
+    let node_folder = NodeFolder::new();
+    let node = start(&node_folder, 8 << 20);
     let table = Table::new(1, "t", 2, 5000);
     table.load(&mut node.shm());
     let mut misses = 0;
@@ -125,8 +125,8 @@ fn pages_that_fit_come_out_of_memory_the_second_time_on_every_wire() {
 
 #[test]
 fn a_node_without_a_cache_says_so_and_serves() {
-    let participant = Participant::new();
-    let node = start(&participant, 0);
+    let node_folder = NodeFolder::new();
+    let node = start(&node_folder, 0);
     let table = Table::new(1, "t", 1, 5000);
     table.load(&mut node.shm());
     for (wire, mut client) in node.both() {
@@ -143,9 +143,9 @@ fn a_node_without_a_cache_says_so_and_serves() {
 
 #[test]
 fn the_budget_holds_under_load_and_every_page_stays_right() {
-    let participant = Participant::new();
+    let node_folder = NodeFolder::new();
     // A few dozen frames for some hundred pages.
-    let node = start(&participant, 256 << 10);
+    let node = start(&node_folder, 256 << 10);
     let table = Table::new(1, "t", 2, 30_000);
     table.load(&mut node.shm());
     std::thread::scope(|threads| {
@@ -176,8 +176,8 @@ fn the_budget_holds_under_load_and_every_page_stays_right() {
 
 #[test]
 fn a_scan_takes_pages_from_the_cache_and_leaves_there_what_it_read() {
-    let participant = Participant::new();
-    let node = start(&participant, 8 << 20);
+    let node_folder = NodeFolder::new();
+    let node = start(&node_folder, 8 << 20);
     let table = Table::new(1, "t", 2, 5000);
     table.load(&mut node.shm());
     let program = table.program(500);
@@ -216,8 +216,8 @@ fn a_scan_takes_pages_from_the_cache_and_leaves_there_what_it_read() {
 
 #[test]
 fn cached_pages_are_taken_without_the_node_until_their_table_is_dropped() {
-    let participant = Participant::new();
-    let node = start(&participant, 8 << 20);
+    let node_folder = NodeFolder::new();
+    let node = start(&node_folder, 8 << 20);
     let table = Table::new(1, "t", 1, 5000);
     table.load(&mut node.shm());
     for (wire, mut client) in node.both() {
@@ -264,8 +264,8 @@ fn cached_pages_are_taken_without_the_node_until_their_table_is_dropped() {
 
 #[test]
 fn an_aborted_load_and_one_whose_loader_died_leave_nothing_in_the_cache() {
-    let participant = Participant::new();
-    let node = start(&participant, 8 << 20);
+    let node_folder = NodeFolder::new();
+    let node = start(&node_folder, 8 << 20);
     let mut client = node.shm();
     for (round, is_aborted) in (10..).zip([true, false]) {
         let table = Table::new(round, "t", 1, 5000);
@@ -289,10 +289,10 @@ fn an_aborted_load_and_one_whose_loader_died_leave_nothing_in_the_cache() {
 
 #[test]
 fn places_of_an_earlier_life_of_the_node_are_worth_nothing_in_the_next() {
-    let participant = Participant::new();
+    let node_folder = NodeFolder::new();
     let table = Table::new(1, "t", 1, 5000);
     let (old_places, old_region) = {
-        let node = start(&participant, 8 << 20);
+        let node = start(&node_folder, 8 << 20);
         let mut client = node.shm();
         table.load(&mut client);
         let (_, region) = open(&mut client);
@@ -301,7 +301,7 @@ fn places_of_an_earlier_life_of_the_node_are_worth_nothing_in_the_next() {
         node.stop();
         (places, region)
     };
-    let node = start(&participant, 8 << 20);
+    let node = start(&node_folder, 8 << 20);
     for (wire, mut client) in node.both() {
         let extents = extents(&mut client, &table);
         let (view, region) = open(&mut client);
@@ -324,8 +324,8 @@ fn places_of_an_earlier_life_of_the_node_are_worth_nothing_in_the_next() {
 
 #[test]
 fn the_cache_cannot_be_written_by_clients() {
-    let participant = Participant::new();
-    let node = start(&participant, 8 << 20);
+    let node_folder = NodeFolder::new();
+    let node = start(&node_folder, 8 << 20);
     let table = Table::new(1, "t", 1, 5000);
     table.load(&mut node.shm());
     for (wire, mut client) in node.both() {

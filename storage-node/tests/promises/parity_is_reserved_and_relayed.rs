@@ -24,7 +24,7 @@ use crate::{
     protected_tables_need_their_maps::{CELL, held, keep_map, map, prepare, table, used_bytes},
     support::{
         client::Client,
-        node::{Participant, Running},
+        node::{NodeFolder, Running},
         table::Table,
     },
 };
@@ -36,27 +36,27 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Two nodes that relay.
 struct Pair {
-    participants: [Participant; 2],
+    node_folders: [NodeFolder; 2],
     nodes: [Running; 2],
 }
 
 impl Pair {
-    fn start(participants: [Participant; 2]) -> Self {
+    fn start(node_folders: [NodeFolder; 2]) -> Self {
         let peer = |number: usize| PeerConfig {
             node: id(number),
-            addresses: vec![participants[number].relay_socket()],
-            relay: vec![participants[number].relay_socket()],
+            addresses: vec![node_folders[number].relay_socket()],
+            relay: vec![node_folders[number].relay_socket()],
         };
         let start = |number: usize| {
-            let mut config = participants[number].config();
-            (config.node, config.relay) = (id(number), vec![participants[number].relay_socket()]);
+            let mut config = node_folders[number].config();
+            (config.node, config.relay) = (id(number), vec![node_folders[number].relay_socket()]);
             (config.memory_budget, config.relay_memory) = (ByteSize(96 << 20), Some(ByteSize(16 << 20)));
             config.peers = vec![peer(1 - number)];
             config.transactions = Some(ByteSize(0));
-            participants[number].start_with(config).expect("the node starts")
+            node_folders[number].start_with(config).expect("the node starts")
         };
         let nodes = [start(0), start(1)];
-        Self { participants, nodes }
+        Self { node_folders, nodes }
     }
 
     fn client(&self) -> Client {
@@ -66,8 +66,8 @@ impl Pair {
     /// Has the first node keep these bytes as a cell.
     fn relay(&self, to: &RelayedTo, cell: &[u8]) -> Result<(), String> {
         let members = [0, 1]
-            .map(|number| Member { node: id(number), address: self.participants[number].relay_socket() });
-        let (key, deadline) = (&self.participants[0].key, Instant::now() + PATIENCE);
+            .map(|number| Member { node: id(number), address: self.node_folders[number].relay_socket() });
+        let (key, deadline) = (&self.node_folders[0].key, Instant::now() + PATIENCE);
         let shape = Shape { slice_bytes: 4096, ..Shape::new(Parity::Xor, Way::Relay, 1 << 20) };
         let reach = |address: &_| connect(address, key, deadline);
         let mut writer = Writer::open(shape, members.into(), reach, deadline).map_err(|e| e.to_string())?;
@@ -83,7 +83,7 @@ impl Pair {
 
     fn restarted(self) -> Self {
         self.nodes.into_iter().for_each(Running::stop);
-        Self::start(self.participants)
+        Self::start(self.node_folders)
     }
 
     fn stop(self) {
@@ -145,14 +145,14 @@ fn loaded(pair: &Pair) -> TableMap {
     assert_eq!(prepare(&mut client, &table), Ok(Answer::Done));
     client.done(Request::CommitPublish { load: LOAD });
     for (extent, cell) in extents.iter().zip(&cells) {
-        assert!(bytes(&pair.participants[0], extent) == *cell);
+        assert!(bytes(&pair.node_folders[0], extent) == *cell);
     }
     map
 }
 
 #[test]
 fn stripes_bring_the_parity_for_which_there_is_room_and_the_table_has_it_after_a_restart() {
-    let pair = Pair::start([Participant::new(), Participant::new()]);
+    let pair = Pair::start([NodeFolder::new(), NodeFolder::new()]);
     loaded(&pair);
     let pair = pair.restarted();
     assert_eq!(corrupt(&mut pair.client()).1, [0_u64; 0]);
@@ -163,7 +163,7 @@ fn stripes_bring_the_parity_for_which_there_is_room_and_the_table_has_it_after_a
 
 #[test]
 fn a_stripe_is_refused_where_nothing_was_reserved_for_it() {
-    let pair = Pair::start([Participant::new(), Participant::new()]);
+    let pair = Pair::start([NodeFolder::new(), NodeFolder::new()]);
     let mut client = pair.client();
     reserve(&mut client, 7, 2, 1).expect("there is room");
     for (to, length, says) in [
@@ -184,8 +184,8 @@ fn a_stripe_is_refused_where_nothing_was_reserved_for_it() {
 
 #[test]
 fn room_that_was_reserved_is_free_when_its_load_is_gone_and_what_cannot_be_reserved_takes_none() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let empty = used_bytes(&node);
     let mut client = node.shm();
     let extents = reserve(&mut client, 7, 0, 64).expect("there is room");
@@ -225,12 +225,12 @@ fn room_that_was_reserved_is_free_when_its_load_is_gone_and_what_cannot_be_reser
 
 #[test]
 fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
-    let pair = Pair::start([Participant::new(), Participant::new()]);
+    let pair = Pair::start([NodeFolder::new(), NodeFolder::new()]);
     let map = loaded(&pair);
     let stream = &map.sets[0].streams[0];
     let extents = stream.extents().chain(stream.parity.iter().map(|cell| cell.extent));
     let places: Vec<(Extent, Vec<u8>)> =
-        extents.map(|extent| (extent, bytes(&pair.participants[0], &extent))).collect();
+        extents.map(|extent| (extent, bytes(&pair.node_folders[0], &extent))).collect();
     let rebuild = |extent: Extent| RelayedTo::Rebuild {
         table: LOAD,
         set: SET,
@@ -240,10 +240,10 @@ fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
     let (first, last) = (places[0].clone(), places[places.len() - 1].clone());
     let refused = pair.relay(&rebuild(first.0), &vec![1; first.1.len()]).unwrap_err();
     assert!(refused.contains("its places take only their bytes"), "{refused}");
-    let Pair { participants, nodes } = pair;
+    let Pair { node_folders, nodes } = pair;
     nodes.into_iter().for_each(Running::stop);
-    lose(&participants[0]);
-    let pair = Pair::start(participants);
+    lose(&node_folders[0]);
+    let pair = Pair::start(node_folders);
     let refused = pair.relay(&rebuild(first.0), &first.1).unwrap_err();
     assert!(refused.contains("no table 7 with stripe set 7.0 is published here"), "{refused}");
     let mut client = pair.client();
@@ -260,7 +260,7 @@ fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
         pair.relay(&rebuild(*extent), whole).expect("it is stored");
     }
     for (extent, whole) in &places {
-        assert!(bytes(&pair.participants[0], extent) == *whole);
+        assert!(bytes(&pair.node_folders[0], extent) == *whole);
     }
     // Nobody has looked yet.
     pair.relay(&rebuild(first.0), &first.1).expect("it is stored");
@@ -274,13 +274,13 @@ fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
 
 #[test]
 fn after_a_restart_nobody_knows_what_of_an_adopted_part_is_whole_and_stripes_are_refused() {
-    let pair = Pair::start([Participant::new(), Participant::new()]);
+    let pair = Pair::start([NodeFolder::new(), NodeFolder::new()]);
     let map = loaded(&pair);
     let extent = map.sets[0].streams[0].parity[0].extent;
-    let Pair { participants, nodes } = pair;
+    let Pair { node_folders, nodes } = pair;
     nodes.into_iter().for_each(Running::stop);
-    lose(&participants[0]);
-    let pair = Pair::start(participants);
+    lose(&node_folders[0]);
+    let pair = Pair::start(node_folders);
     let mut client = pair.client();
     assert_eq!(keep_map(&mut client, 7, &map.encode_envelope().expect("it is right")), Ok(Answer::Done));
     assert_eq!(client.ask(Request::Adopt(Adopt { table: LOAD })), Ok(Answer::Done));

@@ -17,7 +17,7 @@ use crate::{
     protected_tables_need_their_maps::{
         CELL, held, keep_map, map, parity, prepare, read_map, table, used_bytes,
     },
-    support::{client::Client, node::Participant, table::Table},
+    support::{client::Client, node::NodeFolder, table::Table},
 };
 
 const SET: SetId = SetId { load: TableId(7), number: 0 };
@@ -25,23 +25,23 @@ const SET: SetId = SetId { load: TableId(7), number: 0 };
 /// Where places lie, and their bytes.
 type Places = Vec<(Extent, Vec<u8>)>;
 
-pub(crate) fn bytes(participant: &Participant, extent: &Extent) -> Vec<u8> {
+pub(crate) fn bytes(node_folder: &NodeFolder, extent: &Extent) -> Vec<u8> {
     let mut bytes = vec![0; extent.length_bytes as usize];
-    let file = File::open(participant.device(extent.device.0.into())).expect("the device is there");
+    let file = File::open(node_folder.device(extent.device.0.into())).expect("the device is there");
     file.read_exact_at(&mut bytes, extent.offset_bytes).expect("it is as long");
     bytes
 }
 
-fn spoil(participant: &Participant, extent: &Extent, at: u64) {
-    let file = File::options().write(true).open(participant.device(extent.device.0.into()));
+fn spoil(node_folder: &NodeFolder, extent: &Extent, at: u64) {
+    let file = File::options().write(true).open(node_folder.device(extent.device.0.into()));
     let file = file.expect("the device is there");
-    let was = bytes(participant, extent)[usize::try_from(at).expect("small")];
+    let was = bytes(node_folder, extent)[usize::try_from(at).expect("small")];
     file.write_all_at(&[was ^ 9], extent.offset_bytes + at).expect("it can be written");
     file.sync_all().expect("it can be synced");
 }
 
 /// Loads table 7, whose other node nobody asks; says its map and what lies where.
-fn loaded(participant: &Participant, client: &mut Client) -> (Table, TableMap, Places) {
+fn loaded(node_folder: &NodeFolder, client: &mut Client) -> (Table, TableMap, Places) {
     let table = table(7);
     table.append_all(client);
     let cells = parity(client, 7);
@@ -52,7 +52,7 @@ fn loaded(participant: &Participant, client: &mut Client) -> (Table, TableMap, P
     client.done(Request::CommitPublish { load: table.id() });
     let stream = &map.sets[0].streams[0];
     let extents = stream.extents().chain(stream.parity.iter().map(|cell| cell.extent));
-    let places = extents.map(|extent| (extent, bytes(participant, &extent))).collect();
+    let places = extents.map(|extent| (extent, bytes(node_folder, &extent))).collect();
     (table, map, places)
 }
 
@@ -88,18 +88,18 @@ fn repair(client: &mut Client, places: &[u64], bytes: &[u8]) -> Result<Answer, R
 
 #[test]
 fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
-    let participant = Participant::new();
-    let node = participant.start();
-    let (_, _, places) = loaded(&participant, &mut node.shm());
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    let (_, _, places) = loaded(&node_folder, &mut node.shm());
     let count = places.len() as u64;
     assert!(count > 8, "pages and two cells");
     let (page, other, cell) = (2_u64, 5_u64, count - 1);
     let of = |place: u64| &places[usize::try_from(place).expect("few")];
     for (wire, mut client) in node.both() {
         assert_eq!(corrupt(&mut client, count, 1 << 20), [0_u64; 0], "{wire}");
-        spoil(&participant, &of(page).0, 100);
-        spoil(&participant, &of(cell).0, u64::from(CELL) - 1);
-        let spoiled: Vec<Vec<u8>> = places.iter().map(|(extent, _)| bytes(&participant, extent)).collect();
+        spoil(&node_folder, &of(page).0, 100);
+        spoil(&node_folder, &of(cell).0, u64::from(CELL) - 1);
+        let spoiled: Vec<Vec<u8>> = places.iter().map(|(extent, _)| bytes(&node_folder, extent)).collect();
         for bytes_max in [0, 20_000, 1 << 20, u64::MAX] {
             assert_eq!(corrupt(&mut client, count, bytes_max), [page, cell], "{wire}");
         }
@@ -129,13 +129,13 @@ fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
             let is_it = matches!(refused.code, RefusalCode::Malformed | RefusalCode::Memory);
             assert!(is_it, "{wire}: {what}: {refused:?}");
             for ((extent, _), before) in places.iter().zip(&spoiled) {
-                assert!(bytes(&participant, extent) == *before, "{wire}: {what} was written");
+                assert!(bytes(&node_folder, extent) == *before, "{wire}: {what} was written");
             }
         }
         let both = [whole(cell), whole(page)].concat();
         assert_eq!(repair(&mut client, &[cell, page], &both), Ok(Answer::Done), "{wire}");
         for (extent, before) in &places {
-            assert!(bytes(&participant, extent) == *before, "{wire}");
+            assert!(bytes(&node_folder, extent) == *before, "{wire}");
         }
         assert_eq!(corrupt(&mut client, count, 4096), [0_u64; 0], "{wire}");
         assert_eq!(repair(&mut client, &[page], &whole(page)), Ok(Answer::Done), "{wire}: again");
@@ -153,13 +153,13 @@ fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
 
 #[test]
 fn a_repaired_page_is_what_a_scan_finds_and_it_is_durable() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
-    let (_, _, places) = loaded(&participant, &mut client);
+    let (_, _, places) = loaded(&node_folder, &mut client);
     let all: Vec<u64> = (0..places.len() as u64).collect();
     for (extent, _) in &places {
-        spoil(&participant, extent, 64);
+        spoil(&node_folder, extent, 64);
     }
     assert_eq!(corrupt(&mut client, all.len() as u64, 1 << 20), all);
     for (place, (_, whole)) in (0..).zip(&places) {
@@ -167,16 +167,16 @@ fn a_repaired_page_is_what_a_scan_finds_and_it_is_durable() {
     }
     drop(client);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!(corrupt(&mut node.shm(), all.len() as u64, 1 << 20), [0_u64; 0]);
     node.stop();
 }
 
 /// The folder and the devices go: a node does not start without the folder on devices that have its
 /// label.
-pub(crate) fn lose(participant: &Participant) {
-    std::fs::remove_dir_all(participant.path("data")).expect("it had a folder");
-    (0..2).for_each(|device| std::fs::remove_file(participant.device(device)).expect("it had two devices"));
+pub(crate) fn lose(node_folder: &NodeFolder) {
+    std::fs::remove_dir_all(node_folder.path("data")).expect("it had a folder");
+    (0..2).for_each(|device| std::fs::remove_file(node_folder.device(device)).expect("it had two devices"));
 }
 
 fn adopt(client: &mut Client, id: u32) -> Result<Answer, Refusal> {
@@ -185,14 +185,14 @@ fn adopt(client: &mut Client, id: u32) -> Result<Answer, Refusal> {
 
 #[test]
 fn a_lost_part_is_adopted_where_it_lay_and_its_places_take_their_bytes() {
-    let participant = Participant::new();
-    let node = participant.start();
-    let (_, map, places) = loaded(&participant, &mut node.shm());
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    let (_, map, places) = loaded(&node_folder, &mut node.shm());
     let (used, encoded) = (used_bytes(&node), map.encode_envelope().unwrap());
     let before = node.shm().catalog(1 << 20).tables;
     node.stop();
-    lose(&participant);
-    let node = participant.start();
+    lose(&node_folder);
+    let node = node_folder.start();
     let mut client = node.shm();
     let refused = adopt(&mut client, 7).unwrap_err();
     assert!(refused.text.contains("the map of load 7 is not here"), "{refused:?}");
@@ -203,7 +203,7 @@ fn a_lost_part_is_adopted_where_it_lay_and_its_places_take_their_bytes() {
     assert_eq!(read_map(&mut client, 7), Ok(encoded.clone()));
     drop(client);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     let mut client = node.shm();
     assert_eq!((used_bytes(&node), client.catalog(1 << 20).tables), (used, before));
     let all: Vec<u64> = (0..places.len() as u64).collect();
@@ -217,12 +217,12 @@ fn a_lost_part_is_adopted_where_it_lay_and_its_places_take_their_bytes() {
 
 #[test]
 fn a_part_is_not_adopted_where_something_else_lies_and_nothing_is_taken() {
-    let participant = Participant::new();
-    let node = participant.start();
-    let (_, map, _) = loaded(&participant, &mut node.shm());
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    let (_, map, _) = loaded(&node_folder, &mut node.shm());
     node.stop();
-    lose(&participant);
-    let node = participant.start();
+    lose(&node_folder);
+    let node = node_folder.start();
     let mut client = node.shm();
     // It lies where the lost one lay, as the first one on the device.
     let other = Table::new(9, "other", 1, 1000);
@@ -279,16 +279,16 @@ fn moved(map: &mut TableMap, change: fn(&mut Extent)) {
 
 #[test]
 fn a_map_is_taken_again_only_for_a_table_whose_map_is_lost_and_only_if_it_is_its() {
-    let participant = Participant::new();
-    let node = participant.start();
-    let (_, map, _) = loaded(&participant, &mut node.shm());
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
+    let (_, map, _) = loaded(&node_folder, &mut node.shm());
     let encoded = map.encode_envelope().unwrap();
     let not_lost = keep_map(&mut node.shm(), 7, &encoded);
     assert!(not_lost.is_err(), "it has it");
     node.stop();
-    let file = participant.path("data").join("maps").join("00000007");
+    let file = node_folder.path("data").join("maps").join("00000007");
     std::fs::remove_file(&file).unwrap();
-    let node = participant.start();
+    let node = node_folder.start();
     let mut client = node.shm();
     let mut wrong = map.clone();
     wrong.sets[0].streams[0].parity[0].checksum ^= 1;

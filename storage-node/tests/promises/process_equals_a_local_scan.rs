@@ -9,7 +9,7 @@ use rackscan_format::{
 };
 use rackscan_scan::{output_schema, wire};
 
-use crate::support::{client::Client, node::Participant, table::Table};
+use crate::support::{client::Client, node::NodeFolder, table::Table};
 
 /// Asks until the segment is done, with targets of `bytes`; returns the rows and the number of
 /// answers.
@@ -58,8 +58,8 @@ fn process(
 
 #[test]
 fn rows_are_the_same_on_every_wire() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 2, 20_000);
     table.load(&mut node.shm());
     for (wire, mut client) in node.both() {
@@ -77,8 +77,8 @@ fn rows_are_the_same_on_every_wire() {
 
 #[test]
 fn a_small_target_takes_more_answers_and_yields_the_same_rows() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 1, 20_000);
     table.load(&mut node.shm());
     let program = table.program(1000);
@@ -95,8 +95,8 @@ fn a_small_target_takes_more_answers_and_yields_the_same_rows() {
 
 #[test]
 fn a_target_below_one_block_is_refused_with_what_would_do() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 1, 3000);
     table.load(&mut node.shm());
     for (wire, mut client) in node.both() {
@@ -122,8 +122,8 @@ fn a_target_below_one_block_is_refused_with_what_would_do() {
 
 #[test]
 fn groups_equal_those_of_a_local_scan() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 1, 20_000);
     table.load(&mut node.shm());
     let count = Aggregate { function: AggregateFunction::CountRows, argument: None };

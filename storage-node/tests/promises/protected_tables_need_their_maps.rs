@@ -19,7 +19,7 @@ use rackscan_format::{
 
 use crate::support::{
     client::Client,
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
     table::Table,
 };
 
@@ -82,7 +82,7 @@ pub(crate) fn held(client: &mut Client, load: u32) -> Vec<NodeSegment> {
         let bytes = client.copy_out(0, written_bytes);
         let told =
             codec::decode_envelope_all::<Vec<NodeSegment>>(codec::Envelope::LoadHeld, "a list", &bytes);
-        let told = told.expect("a encoded list");
+        let told = told.expect("an encoded list");
         segments.extend(told);
         (after, pieces) = (next, pieces + 1);
         if next.is_none() {
@@ -174,8 +174,8 @@ fn says_alone(node: &Running, is_so: impl Fn(&NodeStatus) -> bool) -> NodeStatus
 
 #[test]
 fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_restart() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let (seventh, mut client) = (table(7), node.shm());
     seventh.append_all(&mut client);
     let refused = prepare(&mut client, &seventh).unwrap_err();
@@ -188,7 +188,7 @@ fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_re
     assert_eq!(keep_map(&mut client, 7, &bytes), Ok(Answer::Done));
     assert_eq!(read_map(&mut client, 7).unwrap_err().code, RefusalCode::NotFound, "not prepared yet");
     client.done(Request::AbortLoad { load: seventh.id() });
-    assert_eq!(std::fs::read_dir(participant.path("data").join("maps")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(node_folder.path("data").join("maps")).unwrap().count(), 0);
     let (table, mut client) = (table(8), node.tcp());
     table.append_all(&mut client);
     let cells = parity(&mut client, 8);
@@ -202,14 +202,14 @@ fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_re
     let (used, catalog) = (used_bytes(&node), node.shm().catalog(1 << 20).tables);
     assert_eq!(catalog[0].sets.len(), 1);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!((used_bytes(&node), node.shm().catalog(1 << 20).tables), (used, catalog));
     assert_eq!(read_map(&mut node.shm(), 8), Ok(bytes.clone()));
     node.stop();
-    let file = participant.path("data").join("maps").join("00000008");
+    let file = node_folder.path("data").join("maps").join("00000008");
     for damaged in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat(), &bytes[1..], &[]] {
         std::fs::write(&file, damaged).unwrap();
-        let node = participant.start();
+        let node = node_folder.start();
         let refused = read_map(&mut node.shm(), 8).unwrap_err();
         assert_eq!(refused.code, RefusalCode::NotFound);
         assert!(refused.text.contains("the map of table 8 is lost here"), "{refused:?}");
@@ -220,8 +220,8 @@ fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_re
 
 #[test]
 fn a_map_that_says_other_things_than_are_here_is_refused_and_nothing_stays_of_its_load() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let memory = says_alone(&node, |_| true).counters.memory_used_bytes;
     let empty = used_bytes(&node);
     type Wrong = (&'static str, fn(&mut TableMap));
@@ -263,8 +263,8 @@ fn a_map_that_says_other_things_than_are_here_is_refused_and_nothing_stays_of_it
 
 #[test]
 fn parity_and_pieces_of_maps_that_cannot_be_are_refused() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
     let cells = vec![9; 2 * CELL as usize];
     let wrong = append_parity(&mut client, 7, 0, &cells, 1).unwrap_err();
@@ -305,13 +305,13 @@ fn parity_and_pieces_of_maps_that_cannot_be_are_refused() {
 #[test]
 fn a_catalog_of_before_tables_were_protected_is_opened_and_its_tables_are_not_protected() {
     type Content<Tables> = (Vec<u64>, u64, Tables);
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(7, "t", 2, ROWS);
     table.load(&mut node.shm());
     let there = node.shm().catalog(1 << 20).tables;
     node.stop();
-    let file = participant.path("data").join("catalog");
+    let file = node_folder.path("data").join("catalog");
     let whole = std::fs::read(&file).unwrap();
     let content: Result<Content<NodeCatalog>, _> =
         codec::decode_envelope(codec::Envelope::Catalog, "the catalog", &whole);
@@ -324,7 +324,7 @@ fn a_catalog_of_before_tables_were_protected_is_opened_and_its_tables_are_not_pr
     let earlier = (labels, cluster, (catalog.node, earlier.collect::<Vec<_>>()));
     std::fs::write(&file, codec::encode_envelope(codec::Envelope::DerivingCatalog, &earlier).unwrap())
         .unwrap();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!(node.shm().catalog(1 << 20).tables, there);
     assert_eq!(there[0].definition.protection, None);
     node.shm().done(Request::Drop { table: table.id() });

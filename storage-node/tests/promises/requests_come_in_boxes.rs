@@ -17,7 +17,7 @@ use rackscan_ramp::{
 use crate::support::{
     client::Client,
     keys::{at, key, prepare},
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
     posts::{Posting, open},
 };
 
@@ -47,8 +47,8 @@ fn posted(client: &mut Client) -> u64 {
 
 #[test]
 fn what_comes_in_a_box_is_answered_in_that_box() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         let before = posted(&mut posting.client);
         let (replies, index) = posting.ask(&[Request::Lease { client: ClientId(number) }]);
@@ -74,8 +74,8 @@ fn what_comes_in_a_box_is_answered_in_that_box() {
 
 #[test]
 fn what_is_too_long_for_its_box_or_lies_elsewhere_is_answered_by_a_message_and_the_box_is_free() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         let lease = posting.client.lease(number);
         for (time, length) in [(1, 20_000), (2, 200_000)] {
@@ -96,8 +96,8 @@ fn what_is_too_long_for_its_box_or_lies_elsewhere_is_answered_by_a_message_and_t
 
 #[test]
 fn a_message_that_is_sent_behind_a_box_is_served_after_it() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         let _others = others(&node);
         for round in 1..2000_u64 {
@@ -119,8 +119,8 @@ fn a_message_that_is_sent_behind_a_box_is_served_after_it() {
 #[test]
 fn a_message_does_not_overtake_a_box_while_the_node_serves_others() {
     const SLOW: usize = 4;
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     // A turn looks at boxes first and takes messages then. What is written during the first of
     // these requests, which take a while each, is not looked at again before the message behind
     // them is taken, all in one turn.
@@ -147,8 +147,8 @@ fn a_message_does_not_overtake_a_box_while_the_node_serves_others() {
 
 #[test]
 fn a_box_wakes_a_node_that_sleeps_and_meets_it_however_it_falls_asleep() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         let _others = others(&node);
         let mut longest = Duration::ZERO;
@@ -172,8 +172,8 @@ fn a_box_wakes_a_node_that_sleeps_and_meets_it_however_it_falls_asleep() {
 
 #[test]
 fn garbage_in_a_box_ends_its_connection_and_nothing_else() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     let mut random = Random::new(Seed::new(0x5eed_0023));
     let mut witness = Posting::new(node.shm(), 4, 8 << 10);
     for _ in 0..20 {
@@ -194,8 +194,8 @@ fn garbage_in_a_box_ends_its_connection_and_nothing_else() {
 
 #[test]
 fn what_is_longer_than_its_box_and_what_lies_in_another_than_the_next_is_no_request() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (wire, mut posting) in both(&node) {
         let before = posted(&mut posting.client);
         // A header that names a longer body than there may be, with the right number, in every box.
@@ -223,8 +223,8 @@ fn what_is_longer_than_its_box_and_what_lies_in_another_than_the_next_is_no_requ
 
 #[test]
 fn boxes_are_bounded_and_each_connection_has_them_once() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (wire, mut client) in node.both() {
         for (boxes, bytes) in [(0, 100), (17, 100), (1, 0), (1, (16 << 10) + 1), (16, 4096), (4, u32::MAX)] {
             let refusal = open(&mut client, boxes, bytes).unwrap_err();
@@ -241,8 +241,8 @@ fn boxes_are_bounded_and_each_connection_has_them_once() {
 
 #[test]
 fn boxes_take_memory_of_connections_and_are_refused_when_there_is_none() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     // Bounded, whatever the node's memory: as many connections as one reactor may have.
     let mut clients = Vec::new();
     let refusal = loop {
@@ -263,8 +263,8 @@ fn boxes_take_memory_of_connections_and_are_refused_when_there_is_none() {
 
 #[test]
 fn a_client_that_leaves_its_requests_in_boxes_leaves_nothing_behind() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for _ in 0..20 {
         for (_, mut posting) in both(&node) {
             for number in 0..4 {

@@ -5,16 +5,16 @@ use rackscan_format::message::ScratchArea;
 use rackscan_storage_node::ByteSize;
 
 use crate::support::{
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
     table::Table,
 };
 
 const SCRATCH_BYTES: u64 = 8 << 20;
 
-fn started(participant: &Participant, scratch_bytes: Option<u64>) -> Running {
-    let mut config = participant.config();
+fn started(node_folder: &NodeFolder, scratch_bytes: Option<u64>) -> Running {
+    let mut config = node_folder.config();
     config.scratch = scratch_bytes.map(ByteSize);
-    participant.start_with(config).expect("the node starts")
+    node_folder.start_with(config).expect("the node starts")
 }
 
 fn area(node: &Running) -> Option<ScratchArea> {
@@ -22,40 +22,40 @@ fn area(node: &Running) -> Option<ScratchArea> {
 }
 
 /// What lies in an area, past the node.
-fn content(participant: &Participant, area: ScratchArea) -> Vec<u8> {
-    let bytes = std::fs::read(participant.device(0)).expect("the device is a file");
+fn content(node_folder: &NodeFolder, area: ScratchArea) -> Vec<u8> {
+    let bytes = std::fs::read(node_folder.device(0)).expect("the device is a file");
     let place = |bytes: u64| usize::try_from(bytes).expect("a small device");
     bytes[place(area.offset_bytes)..][..place(area.length_bytes)].to_vec()
 }
 
 #[test]
 fn loads_and_restarts_leave_the_area_as_it_is() {
-    let participant = Participant::new();
-    let node = started(&participant, Some(SCRATCH_BYTES));
+    let node_folder = NodeFolder::new();
+    let node = started(&node_folder, Some(SCRATCH_BYTES));
     let found = area(&node).expect("one is configured");
     assert_eq!(found.length_bytes, SCRATCH_BYTES);
-    let before = content(&participant, found);
+    let before = content(&node_folder, found);
     assert!(before.chunks(512).all(|sector| sector.iter().any(|byte| *byte != 0)), "a sector is all zeroes");
     Table::new(1, "t", 4, 60_000).load(&mut node.shm());
     node.stop();
-    let node = started(&participant, Some(SCRATCH_BYTES));
+    let node = started(&node_folder, Some(SCRATCH_BYTES));
     Table::new(2, "u", 2, 60_000).load(&mut node.shm());
     assert_eq!(area(&node), Some(found));
-    assert!(content(&participant, found) == before, "a page lies in the scratch area");
+    assert!(content(&node_folder, found) == before, "a page lies in the scratch area");
     node.stop();
 }
 
 #[test]
 fn an_area_that_is_not_configured_any_more_is_free_and_another_size_is_made_anew() {
-    let participant = Participant::new();
-    let node = started(&participant, Some(SCRATCH_BYTES));
+    let node_folder = NodeFolder::new();
+    let node = started(&node_folder, Some(SCRATCH_BYTES));
     let with = node.shm().status().devices[0].used_bytes;
     node.stop();
-    let node = started(&participant, None);
+    let node = started(&node_folder, None);
     let status = node.shm().status();
     assert_eq!((status.devices[0].scratch, with - status.devices[0].used_bytes), (None, SCRATCH_BYTES));
     node.stop();
-    let node = started(&participant, Some(SCRATCH_BYTES / 2));
+    let node = started(&node_folder, Some(SCRATCH_BYTES / 2));
     assert_eq!(area(&node).map(|area| area.length_bytes), Some(SCRATCH_BYTES / 2));
     assert_eq!(node.shm().status().devices[1].scratch, None, "it lies on the first device");
     node.stop();
@@ -63,12 +63,12 @@ fn an_area_that_is_not_configured_any_more_is_free_and_another_size_is_made_anew
 
 #[test]
 fn a_record_that_is_damaged_costs_a_new_filling_and_nothing_else() {
-    let participant = Participant::new();
-    let node = started(&participant, Some(SCRATCH_BYTES));
+    let node_folder = NodeFolder::new();
+    let node = started(&node_folder, Some(SCRATCH_BYTES));
     Table::new(1, "t", 1, 3000).load(&mut node.shm());
     node.stop();
-    std::fs::write(participant.path("data/scratch"), b"nonsense").expect("the folder is writable");
-    let node = started(&participant, Some(SCRATCH_BYTES));
+    std::fs::write(node_folder.path("data/scratch"), b"nonsense").expect("the folder is writable");
+    let node = started(&node_folder, Some(SCRATCH_BYTES));
     assert_eq!(area(&node).map(|area| area.length_bytes), Some(SCRATCH_BYTES));
     assert_eq!(node.shm().catalog(1 << 20).tables.len(), 1);
     node.stop();
@@ -76,9 +76,9 @@ fn a_record_that_is_damaged_costs_a_new_filling_and_nothing_else() {
 
 #[test]
 fn an_area_for_which_there_is_no_room_stops_the_start_with_numbers() {
-    let participant = Participant::new();
-    let mut config = participant.config();
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config();
     config.scratch = Some(ByteSize(32 << 20));
-    let error = participant.start_with(config).err().expect("it must not start").to_string();
+    let error = node_folder.start_with(config).err().expect("it must not start").to_string();
     assert!(error.contains("33554432 bytes") && error.contains("device0"), "{error}");
 }

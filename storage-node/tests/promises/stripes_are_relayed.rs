@@ -16,7 +16,7 @@ use rackscan_relay::{Member, Shape, Stripe, Who, WriteError, Writer};
 use rackscan_storage_node::{ByteSize, PeerConfig};
 use rackscan_stripe::{Cell, Geometry, Node as Turn, Parity, Way};
 
-use crate::support::node::{Participant, Running, own_host};
+use crate::support::node::{NodeFolder, Running, own_host};
 
 const NODES: usize = 5;
 const CELL_BYTES: usize = 64 << 10;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Nodes that relay over both wires and know each other.
 struct Cluster {
-    participants: Vec<Participant>,
+    node_folders: Vec<NodeFolder>,
     relays: Vec<[Address; 2]>,
     nodes: Vec<Option<Running>>,
     key: ClusterKey,
@@ -34,21 +34,21 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Self {
-        let participants: Vec<Participant> = (0..NODES).map(|_| Participant::new()).collect();
+        let node_folders: Vec<NodeFolder> = (0..NODES).map(|_| NodeFolder::new()).collect();
         let host = own_host();
         // Held together, so that they differ, and free again when the nodes want them.
         let ports: Vec<TcpListener> =
-            participants.iter().map(|_| TcpListener::bind((&*host, 0)).expect("a free port")).collect();
-        let relay = |(participant, port): (&Participant, &TcpListener)| {
+            node_folders.iter().map(|_| TcpListener::bind((&*host, 0)).expect("a free port")).collect();
+        let relay = |(node_folder, port): (&NodeFolder, &TcpListener)| {
             let port = port.local_addr().expect("it is bound").port();
-            [participant.relay_socket(), Address::Tcp { host: host.clone(), port }]
+            [node_folder.relay_socket(), Address::Tcp { host: host.clone(), port }]
         };
-        let relays: Vec<[Address; 2]> = participants.iter().zip(&ports).map(relay).collect();
+        let relays: Vec<[Address; 2]> = node_folders.iter().zip(&ports).map(relay).collect();
         drop(ports);
-        let key = participants[0].key.clone();
-        let mut cluster = Self { participants, relays, nodes: Vec::new(), key };
+        let key = node_folders[0].key.clone();
+        let mut cluster = Self { node_folders, relays, nodes: Vec::new(), key };
         for number in 0..NODES {
-            let mut config = cluster.participants[number].config();
+            let mut config = cluster.node_folders[number].config();
             config.node = id(number);
             config.relay = cluster.relays[number].to_vec();
             config.relay_memory = Some(ByteSize(32 << 20));
@@ -62,7 +62,7 @@ impl Cluster {
             };
             config.peers = cluster.relays.iter().enumerate().map(peer).collect();
             config.transactions = Some(ByteSize(0));
-            let node = cluster.participants[number].start_with(config).expect("the node starts");
+            let node = cluster.node_folders[number].start_with(config).expect("the node starts");
             cluster.nodes.push(Some(node));
         }
         cluster
@@ -193,7 +193,7 @@ fn every_cell_is_on_its_nodes_device_and_the_client_sends_each_byte_once() {
         let status = cluster.status(number, is_whole);
         assert!(is_whole(&status), "{:?}, expected {lengths:?} bytes of 9 stripes", status.relays);
         let area = status.devices[0].scratch.expect("it has one");
-        let device = File::open(cluster.participants[number].device(0)).expect("it is there");
+        let device = File::open(cluster.node_folders[number].device(0)).expect("it is there");
         for (wire, expected) in expected.iter().enumerate() {
             let mut found = vec![0; expected.len()];
             let at = area.offset_bytes + wire as u64 * (SCRATCH_BYTES / 2);
@@ -243,21 +243,21 @@ fn nobody_is_called_who_is_not_in_the_configuration() {
 
 #[test]
 fn a_stripe_for_the_disk_of_a_node_without_a_scratch_area_is_refused_with_what_to_do() {
-    let participant = Participant::new();
-    let mut config = participant.config();
-    let others: Vec<Participant> = (0..2).map(|_| Participant::new()).collect();
-    config.relay = vec![participant.relay_socket()];
+    let node_folder = NodeFolder::new();
+    let mut config = node_folder.config();
+    let others: Vec<NodeFolder> = (0..2).map(|_| NodeFolder::new()).collect();
+    config.relay = vec![node_folder.relay_socket()];
     config.memory_budget = ByteSize(96 << 20);
     config.relay_memory = Some(ByteSize(16 << 20));
-    let peer = |(number, participant): (usize, &Participant)| PeerConfig {
+    let peer = |(number, node_folder): (usize, &NodeFolder)| PeerConfig {
         node: id(number + 4),
-        addresses: vec![participant.relay_socket()],
-        relay: vec![participant.relay_socket()],
+        addresses: vec![node_folder.relay_socket()],
+        relay: vec![node_folder.relay_socket()],
     };
     config.peers = others.iter().enumerate().map(peer).collect();
     config.transactions = Some(ByteSize(0));
     let own = PeerConfig { node: config.node, addresses: config.relay.clone(), relay: config.relay.clone() };
-    let mut nodes = vec![participant.start_with(config.clone()).expect("the node starts")];
+    let mut nodes = vec![node_folder.start_with(config.clone()).expect("the node starts")];
     for (number, other) in others.iter().enumerate() {
         let mut config = other.config();
         (config.node, config.relay) = (id(number + 4), vec![other.relay_socket()]);
@@ -266,7 +266,7 @@ fn a_stripe_for_the_disk_of_a_node_without_a_scratch_area_is_refused_with_what_t
         config.transactions = Some(ByteSize(0));
         nodes.push(other.start_with(config).expect("the node starts"));
     }
-    let mut members = vec![Member { node: NodeId(3), address: participant.relay_socket() }];
+    let mut members = vec![Member { node: NodeId(3), address: node_folder.relay_socket() }];
     members.extend(
         others
             .iter()
@@ -276,7 +276,7 @@ fn a_stripe_for_the_disk_of_a_node_without_a_scratch_area_is_refused_with_what_t
     let deadline = Instant::now() + PATIENCE;
     let shape = Shape::new(Parity::TwoD, Way::Relay, CELL_BYTES as u64);
     let mut writer =
-        Writer::open(shape, members, |address| connect(address, &participant.key, deadline), deadline)
+        Writer::open(shape, members, |address| connect(address, &node_folder.key, deadline), deadline)
             .expect("all agree");
     let geometry = Geometry::new(3).expect("three nodes have stripes");
     let region = Region::allocate(CELL_BYTES * geometry.data().len()).expect("memory for a test");

@@ -6,7 +6,7 @@ use rackscan_format::{
 };
 
 use crate::support::{
-    node::{BRIDGES, DEVICE_BYTES, Participant, Running},
+    node::{BRIDGES, DEVICE_BYTES, NodeFolder, Running},
     table::Table,
 };
 
@@ -24,8 +24,8 @@ fn used_bytes(node: &Running) -> u64 {
 
 #[test]
 fn a_load_that_was_not_prepared_is_gone_after_a_restart_and_its_room_is_free() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let empty = used_bytes(&node);
     let table = Table::new(1, "t", 2, 3000);
     let mut client = node.shm();
@@ -33,15 +33,15 @@ fn a_load_that_was_not_prepared_is_gone_after_a_restart_and_its_room_is_free() {
     assert_eq!(names(&node), []);
     assert!(used_bytes(&node) > empty);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!((names(&node), used_bytes(&node)), (vec![], empty));
     node.stop();
 }
 
 #[test]
 fn a_prepared_table_survives_a_restart_and_can_still_be_committed_or_aborted() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let empty = used_bytes(&node);
     let (first, second) = (Table::new(1, "a", 1, 3000), Table::new(2, "b", 1, 3000));
     let mut client = node.shm();
@@ -52,7 +52,7 @@ fn a_prepared_table_survives_a_restart_and_can_still_be_committed_or_aborted() {
     }
     drop(client);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!(names(&node), [(1, false), (2, false)]);
     let mut client = node.shm();
     client.done(Request::CommitPublish { load: first.id() });
@@ -61,7 +61,7 @@ fn a_prepared_table_survives_a_restart_and_can_still_be_committed_or_aborted() {
     client.done(Request::AbortLoad { load: second.id() });
     drop(client);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!(names(&node), [(1, true)]);
     let mut client = node.shm();
     assert_eq!(client.refusal_code(Request::AbortLoad { load: first.id() }), RefusalCode::Malformed);
@@ -75,22 +75,22 @@ fn a_prepared_table_survives_a_restart_and_can_still_be_committed_or_aborted() {
 #[test]
 fn a_crash_at_any_step_of_a_load_leaves_the_table_whole_or_absent() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let node = participant.start_over(bridge);
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start_over(bridge);
         let mut client = node.shm();
         Table::new(1, "t", 1, 3000).load(&mut client);
         let new_version = Table::new(2, "t", 2, 3000);
-        let mut crashes = vec![participant.copy()];
+        let mut crashes = vec![node_folder.copy()];
         new_version.segments[0].append(&mut client).unwrap();
-        crashes.push(participant.copy());
+        crashes.push(node_folder.copy());
         new_version.segments[1].append(&mut client).unwrap();
-        crashes.push(participant.copy());
+        crashes.push(node_folder.copy());
         new_version.prepare(&mut client);
-        crashes.push(participant.copy());
+        crashes.push(node_folder.copy());
         client.done(Request::CommitPublish { load: new_version.id() });
-        crashes.push(participant.copy());
+        crashes.push(node_folder.copy());
         client.done(Request::Drop { table: new_version.id() });
-        crashes.push(participant.copy());
+        crashes.push(node_folder.copy());
         drop(client);
         node.stop();
         let expected: [&[(u32, bool)]; 6] =
@@ -122,15 +122,15 @@ fn a_crash_at_any_step_of_a_load_leaves_the_table_whole_or_absent() {
 
 #[test]
 fn a_published_table_is_the_same_after_a_restart() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 3, 3000);
     table.load(&mut node.shm());
     let before = tables(&node);
     assert_eq!(before[0].definition, table.definition);
     assert_eq!(before[0].segments.len(), 3);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!(tables(&node), before);
     let mut client = node.tcp();
     assert_eq!(client.catalog(100).tables, before, "also when read in small parts");
@@ -145,8 +145,8 @@ fn a_published_table_is_the_same_after_a_restart() {
 
 #[test]
 fn a_new_load_of_a_name_replaces_the_old_one_at_once_and_frees_its_room() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
     Table::new(1, "t", 2, 3000).load(&mut client);
     let used = used_bytes(&node);
@@ -159,15 +159,15 @@ fn a_new_load_of_a_name_replaces_the_old_one_at_once_and_frees_its_room() {
     assert_eq!(used_bytes(&node), used);
     drop(client);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!(names(&node), [(2, true)]);
     node.stop();
 }
 
 #[test]
 fn a_load_takes_the_place_of_exactly_the_table_that_it_names() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
     let (first, second, third) =
         (Table::new(1, "t", 1, 3000), Table::new(2, "t", 2, 3000), Table::new(3, "t", 3, 3000));
@@ -196,27 +196,27 @@ fn a_load_takes_the_place_of_exactly_the_table_that_it_names() {
 
 #[test]
 fn a_catalog_that_was_half_written_at_a_crash_is_ignored_and_a_damaged_one_stops_the_start() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     Table::new(1, "t", 1, 3000).load(&mut node.shm());
     node.stop();
-    let catalog = participant.path("data").join("catalog");
+    let catalog = node_folder.path("data").join("catalog");
     let whole = std::fs::read(&catalog).unwrap();
-    std::fs::write(participant.path("data").join("catalog.new"), &whole[..whole.len() / 2]).unwrap();
-    let node = participant.start();
+    std::fs::write(node_folder.path("data").join("catalog.new"), &whole[..whole.len() / 2]).unwrap();
+    let node = node_folder.start();
     assert_eq!(names(&node), [(1, true)]);
     node.stop();
     std::fs::write(&catalog, &whole[..whole.len() / 2]).unwrap();
-    let error = participant.start_with(participant.config()).err().expect("it must not start").to_string();
+    let error = node_folder.start_with(node_folder.config()).err().expect("it must not start").to_string();
     assert!(error.contains("catalog") && error.contains("restore"), "{error}");
     std::fs::write(&catalog, &whole).unwrap();
-    participant.start().stop();
+    node_folder.start().stop();
 }
 
 #[test]
 fn a_load_counts_only_when_it_is_complete() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
     let table = Table::new(1, "t", 2, 3000);
     table.segments[0].append(&mut client).unwrap();
@@ -244,8 +244,8 @@ fn a_load_counts_only_when_it_is_complete() {
 
 #[test]
 fn a_table_without_a_segment_here_is_published_like_any_other() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
     let mut table = Table::new(1, "t", 1, 1000);
     table.segments.clear();
@@ -256,8 +256,8 @@ fn a_table_without_a_segment_here_is_published_like_any_other() {
 
 #[test]
 fn a_full_device_refuses_with_numbers_and_an_aborted_load_makes_room_again() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let empty = used_bytes(&node);
     let mut client = node.shm();
     let table = Table::new(1, "t", 1, 100_000);

@@ -17,7 +17,7 @@ use rackscan_scan::{output_schema, wire};
 
 use crate::support::{
     client::Client,
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
     table::{Segment, Table},
 };
 
@@ -175,8 +175,8 @@ fn loaded(node: &Running) -> Table {
 #[test]
 fn a_new_version_keeps_segments_and_who_reads_with_the_old_ids_goes_on() {
     for wire in 0..2 {
-        let participant = Participant::new();
-        let node = participant.start();
+        let node_folder = NodeFolder::new();
+        let node = node_folder.start();
         let before = loaded(&node);
         let connect = || if wire == 0 { node.shm() } else { node.tcp() };
         let (mut maker, mut reader) = (connect(), connect());
@@ -212,8 +212,8 @@ fn a_new_version_keeps_segments_and_who_reads_with_the_old_ids_goes_on() {
 
 #[test]
 fn segments_go_on_from_new_version_to_new_version_until_one_leaves_them_out() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
     let (empty, memory) = (used_bytes(&node), client.status().counters.memory_used_bytes);
     let first = Table::new(1, "t", 2, ROWS);
@@ -248,8 +248,8 @@ fn segments_go_on_from_new_version_to_new_version_until_one_leaves_them_out() {
 
 #[test]
 fn kept_segments_are_there_once_after_a_restart_whether_prepared_or_published() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let empty = used_bytes(&node);
     let before = loaded(&node);
     let mut client = node.shm();
@@ -261,7 +261,7 @@ fn kept_segments_are_there_once_after_a_restart_whether_prepared_or_published() 
     drop(client);
     let (prepared, used) = (tables(&node), used_bytes(&node));
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!((tables(&node), used_bytes(&node)), (prepared, used));
     let mut client = node.shm();
     client.done(commit(&next));
@@ -270,7 +270,7 @@ fn kept_segments_are_there_once_after_a_restart_whether_prepared_or_published() 
     drop(client);
     let published = tables(&node);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!((tables(&node), used_bytes(&node)), (published, empty + left));
     let mut client = node.tcp();
     assert_eq!(segments(&node, 2), [(1, 2, gone.count()), (2, 3, 0)]);
@@ -284,8 +284,8 @@ fn kept_segments_are_there_once_after_a_restart_whether_prepared_or_published() 
 
 #[test]
 fn an_aborted_new_version_frees_what_it_wrote_and_leaves_the_table_before_it_whole() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = loaded(&node);
     let (used, memory) = (used_bytes(&node), memory(&node));
     for prepared in [false, true] {
@@ -310,8 +310,8 @@ fn an_aborted_new_version_frees_what_it_wrote_and_leaves_the_table_before_it_who
 
 #[test]
 fn of_all_that_would_take_a_tables_place_exactly_one_does() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = loaded(&node);
     let mut client = node.shm();
     let [first, second, third] = [2, 3, 4].map(|id| before.new_version(id, &[], ROWS));
@@ -349,8 +349,8 @@ fn of_all_that_would_take_a_tables_place_exactly_one_does() {
 
 #[test]
 fn a_node_that_does_not_decide_follows_and_never_goes_back() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut client = node.shm();
     let elsewhere = |mut table: Table| {
         table.definition.nodes = vec![NodeId(1), NodeId(3)];
@@ -379,8 +379,8 @@ fn a_node_that_does_not_decide_follows_and_never_goes_back() {
 
 #[test]
 fn a_maker_that_dies_before_its_new_version_is_prepared_leaves_nothing() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = loaded(&node);
     let (used, memory) = (used_bytes(&node), memory(&node));
     for (wire, id) in [(0, 2), (1, 3)] {
@@ -403,8 +403,8 @@ fn a_maker_that_dies_before_its_new_version_is_prepared_leaves_nothing() {
 
 #[test]
 fn what_cannot_be_kept_is_refused_by_name() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     loaded(&node);
     let (used, memory) = (used_bytes(&node), memory(&node));
     for wire in 0..2 {
@@ -448,8 +448,8 @@ fn what_cannot_be_kept_is_refused_by_name() {
 
 #[test]
 fn a_load_that_does_not_fit_what_it_keeps_is_not_prepared() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = loaded(&node);
     Table::new(9, "other", 1, ROWS).load(&mut node.shm());
     let mut client = node.shm();
@@ -492,8 +492,8 @@ fn a_load_that_does_not_fit_what_it_keeps_is_not_prepared() {
 
 #[test]
 fn rows_of_a_segment_that_a_load_has_written_can_be_withheld_until_it_is_published() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = loaded(&node);
     let mut client = node.shm();
     let next = before.new_version(2, &[7], ROWS);
@@ -518,8 +518,8 @@ fn rows_of_a_segment_that_a_load_has_written_can_be_withheld_until_it_is_publish
 
 #[test]
 fn a_program_is_held_against_the_columns_of_the_segment_that_it_is_to_scan() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = loaded(&node);
     let mut other = Table::new(9, "other", 1, ROWS);
     other.definition.columns[2].column_type = rackscan_format::schema::ColumnType::Int64;
@@ -535,8 +535,8 @@ fn a_program_is_held_against_the_columns_of_the_segment_that_it_is_to_scan() {
 
 #[test]
 fn nothing_of_an_aborted_load_is_taken_however_late_it_comes() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = loaded(&node);
     let mut client = node.shm();
     let (never, empty) = (before.new_version(2, &[4], ROWS), before.new_version(3, &[], ROWS));
@@ -561,8 +561,8 @@ fn nothing_of_an_aborted_load_is_taken_however_late_it_comes() {
 fn what_a_catalog_says_of_kept_segments_is_checked_at_the_start() {
     type Content = (Vec<u64>, u64, NodeCatalog);
     type Damage = fn(&mut Vec<NodeTable>);
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = loaded(&node);
     let mut client = node.shm();
     let next = before.new_version(2, &[], ROWS);
@@ -570,7 +570,7 @@ fn what_a_catalog_says_of_kept_segments_is_checked_at_the_start() {
     client.done(preparing(&next, 1));
     drop(client);
     node.stop();
-    let file = participant.path("data").join("catalog");
+    let file = node_folder.path("data").join("catalog");
     let whole = std::fs::read(&file).unwrap();
     let damages: [(Damage, &str); 5] = [
         (|tables| tables[1].segments[0].withheld = rows([ROWS]), "withheld rows"),
@@ -598,20 +598,20 @@ fn what_a_catalog_says_of_kept_segments_is_checked_at_the_start() {
         )
         .unwrap();
         let error =
-            participant.start_with(participant.config()).err().expect("it must not start").to_string();
+            node_folder.start_with(node_folder.config()).err().expect("it must not start").to_string();
         let names_it = error.contains("table 2") || error.contains("table \"t\"");
         assert!(error.contains(text) && names_it, "{text:?}: {error}");
     }
     std::fs::write(&file, &whole).unwrap();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!(segments(&node, 2), [(1, 0, 1)]);
     node.stop();
 }
 
 #[test]
 fn a_new_version_derives_what_it_says_and_still_does_after_a_restart() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let mut before = Table::new(1, "t", 1, ROWS);
     before.definition.derived = vec![index("by value", 1)];
     before.load(&mut node.shm());
@@ -630,11 +630,11 @@ fn a_new_version_derives_what_it_says_and_still_does_after_a_restart() {
     let both: Vec<TableDefinition> = definitions(&node);
     assert_eq!(both, [before.definition, next.definition.clone()]);
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!(definitions(&node), both, "prepared");
     node.shm().done(commit(&next));
     node.stop();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!((definitions(&node), names(&node)), (vec![next.definition], vec![(2, true)]));
     node.stop();
 }
@@ -642,8 +642,8 @@ fn a_new_version_derives_what_it_says_and_still_does_after_a_restart() {
 #[test]
 fn a_catalog_of_before_tables_derived_anything_is_opened_and_replaced_by_the_next_change() {
     type Content<Tables> = (Vec<u64>, u64, Tables);
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let before = loaded(&node);
     let mut client = node.shm();
     let next = before.new_version(2, &[], ROWS);
@@ -652,7 +652,7 @@ fn a_catalog_of_before_tables_derived_anything_is_opened_and_replaced_by_the_nex
     drop(client);
     let there = tables(&node);
     node.stop();
-    let file = participant.path("data").join("catalog");
+    let file = node_folder.path("data").join("catalog");
     let whole = std::fs::read(&file).unwrap();
     let (labels, cluster, catalog): Content<NodeCatalog> =
         codec::decode_envelope(Envelope::Catalog, "the catalog", &whole).unwrap();
@@ -663,7 +663,7 @@ fn a_catalog_of_before_tables_derived_anything_is_opened_and_replaced_by_the_nex
         });
     let earlier = (labels, cluster, (catalog.node, earlier.collect::<Vec<_>>()));
     std::fs::write(&file, codec::encode_envelope(Envelope::SucceedingCatalog, &earlier).unwrap()).unwrap();
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!(tables(&node), there);
     node.shm().done(commit(&next));
     node.stop();
@@ -671,7 +671,7 @@ fn a_catalog_of_before_tables_derived_anything_is_opened_and_replaced_by_the_nex
         codec::decode_envelope(Envelope::Catalog, "the catalog", &std::fs::read(&file).unwrap());
     let [table] = &content.unwrap().2.tables[..] else { panic!("one table") };
     assert!(table.committed && table.definition == next.definition);
-    let node = participant.start();
+    let node = node_folder.start();
     assert_eq!((names(&node), segments(&node, 2)), (vec![(2, true)], vec![(1, 0, 1)]));
     node.stop();
 }

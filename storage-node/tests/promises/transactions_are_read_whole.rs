@@ -15,13 +15,13 @@ use rackscan_storage_node::ByteSize;
 use crate::support::{
     client::Client,
     keys::{at, key, prepare},
-    node::{BRIDGES, Participant},
+    node::{BRIDGES, NodeFolder},
 };
 
 #[test]
 fn what_is_committed_is_found_over_every_wire_and_what_is_prepared_lies_beside_it() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (number, (wire, mut client)) in (1..).zip(node.both()) {
         let lease = client.lease(number);
         client.commit(at(number.into(), number), &[("a", b"one"), ("b", b"two")]);
@@ -67,8 +67,8 @@ fn read_slot(client: &mut Client, slots: &RemoteRegion, place: Place) -> Vec<u8>
 
 #[test]
 fn a_slot_read_one_sidedly_says_what_a_message_says() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (number, (wire, mut client)) in (1_u32..).zip(node.both()) {
         let lease = client.lease(number);
         let region = client.open_participant();
@@ -95,8 +95,8 @@ fn a_slot_read_one_sidedly_says_what_a_message_says() {
 
 #[test]
 fn long_messages_lie_beside_both_ways() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     for (number, (wire, mut client)) in (1..).zip(node.both()) {
         let lease = client.lease(number);
         let value =
@@ -126,8 +126,8 @@ fn long_messages_lie_beside_both_ways() {
 
 #[test]
 fn the_largest_transaction_is_taken() {
-    let participant = Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start_with_keys();
     let mut client = node.tcp();
     let items: Vec<(String, Vec<u8>)> =
         (0..4096).map(|number| (format!("{number:04}"), vec![7; PART_BYTES_MAX / 4096 - 4])).collect();
@@ -141,11 +141,11 @@ fn the_largest_transaction_is_taken() {
 #[test]
 fn every_reactor_reaches_the_participant() {
     for bridge in BRIDGES {
-        let participant = Participant::new();
-        let mut config = participant.config_over(bridge);
+        let node_folder = NodeFolder::new();
+        let mut config = node_folder.config_over(bridge);
         (config.reactors, config.pollers) = (4, 4);
         (config.memory_budget, config.transactions) = (ByteSize(400 << 20), Some(ByteSize(32 << 20)));
-        let node = participant.start_with(config).expect("the node starts");
+        let node = node_folder.start_with(config).expect("the node starts");
         // Connections are dealt among the reactors in turn.
         let mut clients: Vec<Client> = (0..8).map(|number| node.small(number % 2)).collect();
         for (number, client) in (1_u32..).zip(&mut clients) {

@@ -9,13 +9,13 @@ use rackscan_storage_node::ByteSize;
 use crate::support::{
     client::Client,
     keys::{at, prepare},
-    node::{Participant, Running},
+    node::{NodeFolder, Running},
 };
 
-fn start(participant: &Participant) -> Running {
-    let mut config = participant.config_with_keys();
+fn start(node_folder: &NodeFolder) -> Running {
+    let mut config = node_folder.config_with_keys();
     config.transactions_log = Some(ByteSize(1 << 20));
-    participant.start_with(config).expect("the node starts")
+    node_folder.start_with(config).expect("the node starts")
 }
 
 /// Prepares until the log is full; the timestamps of what is in doubt then.
@@ -37,8 +37,8 @@ fn fill(client: &mut Client) -> Vec<u64> {
 
 #[test]
 fn a_full_log_refuses_what_is_new_ends_what_is_prepared_and_goes_on() {
-    let participant = Participant::new();
-    let node = start(&participant);
+    let node_folder = NodeFolder::new();
+    let node = start(&node_folder);
     let mut client = node.shm();
     let lease = client.lease(1);
     let prepared = fill(&mut client);
@@ -56,7 +56,7 @@ fn a_full_log_refuses_what_is_new_ends_what_is_prepared_and_goes_on() {
     }
     assert!(client.status().participant.log_bytes < 1 << 19, "{:?}", client.status().participant);
     client.commit(at(200, 1), &[("key2", b"new")]);
-    let crashed = participant.copy_with_keys();
+    let crashed = node_folder.copy_with_keys();
     node.stop();
     let node = start(&crashed);
     let mut client = node.tcp();
@@ -69,8 +69,8 @@ fn a_full_log_refuses_what_is_new_ends_what_is_prepared_and_goes_on() {
 
 #[test]
 fn a_log_that_is_made_shorter_under_writers_loses_nothing_that_was_acknowledged() {
-    let participant = Participant::new();
-    let node = start(&participant);
+    let node_folder = NodeFolder::new();
+    let node = start(&node_folder);
     std::thread::scope(|threads| {
         for number in 1..=3_u32 {
             let node = &node;
@@ -93,7 +93,7 @@ fn a_log_that_is_made_shorter_under_writers_loses_nothing_that_was_acknowledged(
     let mut client = node.shm();
     let log_bytes = client.status().participant.log_bytes;
     assert!(log_bytes < 900_000, "it was never made shorter: {log_bytes}");
-    let crashed = participant.copy_with_keys();
+    let crashed = node_folder.copy_with_keys();
     node.stop();
     let node = start(&crashed);
     let mut client = node.shm();

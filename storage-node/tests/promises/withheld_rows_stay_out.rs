@@ -14,7 +14,7 @@ use rackscan_format::{
 };
 use rackscan_scan::{output_schema, wire};
 
-use crate::support::{client::Client, node::Participant, table::Table};
+use crate::support::{client::Client, node::NodeFolder, table::Table};
 
 /// Rows of a segment: more blocks than bitmaps of them fit a message.
 const ROWS: u32 = 80_000;
@@ -80,8 +80,8 @@ fn programs(table: &Table) -> [ScanProgram; 3] {
 
 #[test]
 fn withheld_rows_stay_out_of_a_nodes_scan_whether_they_come_with_the_request_or_beside_it() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 2, ROWS);
     table.load(&mut node.shm());
     let short = Arc::new(WithheldRows::of((0..ROWS).step_by(199)).expect("rows of a segment"));
@@ -121,8 +121,8 @@ fn withheld_rows_stay_out_of_a_nodes_scan_whether_they_come_with_the_request_or_
 
 #[test]
 fn garbage_foreign_memory_and_rows_that_a_segment_does_not_have_are_refused_and_the_node_goes_on() {
-    let participant = Participant::new();
-    let node = participant.start();
+    let node_folder = NodeFolder::new();
+    let node = node_folder.start();
     let table = Table::new(1, "t", 1, 3000);
     table.load(&mut node.shm());
     let program = table.program(1000);

@@ -97,7 +97,7 @@ impl FioParser {
             "add" => self.add(name),
             "open" | "close" if self.files.contains_key(name) => Ok(()),
             "open" | "close" => {
-                Err(format!("{action} of the file {}, which no earlier line adds", excerpt(name)))
+                Err(format!("cannot {action} the file {}, which no earlier line adds", excerpt(name)))
             }
             _ => Err(format!(
                 "the action is {}, expected add, open or close, or an offset and a length behind it",
@@ -152,7 +152,7 @@ impl FioParser {
             }
         };
         let Some(&(node, device)) = self.files.get(name) else {
-            return Err(format!("{action} of the file {}, which no earlier line adds", excerpt(name)));
+            return Err(format!("cannot {action} the file {}, which no earlier line adds", excerpt(name)));
         };
         Ok(Some(Record {
             at: time.unwrap_or(self.clock),

@@ -56,7 +56,7 @@ fn lines_of_an_iolog_that_fio_would_not_take_are_refused() {
         ("t: line 5: ", "wait, which version 3"),
         ("t: line 6: ", "\"copy\""),
         ("t: line 7: ", "expected TIME FILE ACTION"),
-        ("t: line 8: ", "open of the file \"/dev/sdc\""),
+        ("t: line 8: ", "cannot open the file \"/dev/sdc\""),
         ("t: line 9: ", "the time is \"x\""),
         ("t: line 10: ", "the offset is \"-1\""),
     ];

@@ -17,7 +17,7 @@ use rackscan_storage_node::{ByteSize, ClusterId, Config, LogPatience, PeerConfig
 
 use super::{
     client::Client,
-    node::{Participant, Running, own_host},
+    node::{NodeFolder, Running, own_host},
 };
 
 /// Longer than anything takes that happens at all.
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Nodes that know each other, with the ids 1, 2, ..; each may be up or down.
 pub(crate) struct Cluster {
-    participants: Vec<Participant>,
+    node_folders: Vec<NodeFolder>,
     addresses: Vec<Address>,
     wire: Wire,
     nodes: Vec<Option<Running>>,
@@ -42,10 +42,10 @@ impl Cluster {
     /// been started before: so it keeps keys at once, whoever else is up.
     pub(crate) fn new(nodes: usize, wire: Wire) -> Self {
         let cluster = Self::of_new_nodes(nodes, wire);
-        for (salt, participant) in (1..).zip(&cluster.participants) {
+        for (salt, node_folder) in (1..).zip(&cluster.node_folders) {
             let (header, _) = Tail::header(0, salt << 16);
-            std::fs::create_dir_all(participant.path("data")).expect("the folder is writable");
-            std::fs::write(participant.path("data/transactions.log"), header)
+            std::fs::create_dir_all(node_folder.path("data")).expect("the folder is writable");
+            std::fs::write(node_folder.path("data/transactions.log"), header)
                 .expect("the folder is writable");
         }
         cluster
@@ -53,21 +53,21 @@ impl Cluster {
 
     /// The same with nodes that have never been started.
     pub(crate) fn of_new_nodes(nodes: usize, wire: Wire) -> Self {
-        let participants: Vec<Participant> = (0..nodes).map(|_| Participant::new()).collect();
+        let node_folders: Vec<NodeFolder> = (0..nodes).map(|_| NodeFolder::new()).collect();
         // Held together, so that they differ, and free again when the nodes want them.
         let host = own_host();
         let ports: Vec<TcpListener> =
             (0..nodes).map(|_| TcpListener::bind((&*host, 0)).expect("a free port")).collect();
-        let address = |(participant, port): (&Participant, &TcpListener)| match wire {
-            Wire::Shm => participant.config().listen[0].clone(),
+        let address = |(node_folder, port): (&NodeFolder, &TcpListener)| match wire {
+            Wire::Shm => node_folder.config().listen[0].clone(),
             _ => {
                 let port = port.local_addr().expect("it is bound").port();
                 Address::Tcp { host: host.clone(), port }
             }
         };
-        let addresses = participants.iter().zip(&ports).map(address).collect();
+        let addresses = node_folders.iter().zip(&ports).map(address).collect();
         Self {
-            participants,
+            node_folders,
             addresses,
             wire,
             nodes: (0..nodes).map(|_| None).collect(),
@@ -84,14 +84,14 @@ impl Cluster {
 
     /// The same, as a member of this cluster.
     pub(crate) fn start_in(&mut self, id: u16, cluster: ClusterId) {
-        let running = self.participants[usize::from(id) - 1].start_with(self.config(id, cluster));
+        let running = self.node_folders[usize::from(id) - 1].start_with(self.config(id, cluster));
         self.nodes[usize::from(id) - 1] = Some(running.expect("the node starts"));
     }
 
     /// What a node is told before it starts.
     pub(crate) fn config(&self, id: u16, cluster: ClusterId) -> Config {
         let place = usize::from(id) - 1;
-        let mut config = self.participants[place].config_with_keys();
+        let mut config = self.node_folders[place].config_with_keys();
         (config.node, config.cluster) = (NodeId(id), cluster);
         config.log_patience = self.log_patience;
         config.log_replicas_min = self.log_replicas_min;
@@ -112,7 +112,7 @@ impl Cluster {
     /// Starts a node that ends by itself; why it does.
     pub(crate) fn fails(&mut self, id: u16) -> String {
         let place = usize::from(id) - 1;
-        let running = self.participants[place].start_with(self.config(id, ClusterId(99)));
+        let running = self.node_folders[place].start_with(self.config(id, ClusterId(99)));
         let stopped = running.expect("the node starts").handle.wait();
         stopped.expect_err("the node ends by itself").to_string()
     }
@@ -141,7 +141,7 @@ impl Cluster {
             addresses: vec![address.clone()],
         };
         let nodes = (1..).zip(&self.addresses).map(endpoint).collect();
-        let key = self.participants.first().expect("there are nodes").key.clone();
+        let key = self.node_folders.first().expect("there are nodes").key.clone();
         let patience = Duration::from_secs(20);
         LinesOptions { nodes, key, wire: None, memory_bytes: 4 << 20, patience, posts: false }
     }
@@ -168,7 +168,7 @@ impl Cluster {
 
     /// A file or folder of a node.
     pub(crate) fn path(&self, id: u16, name: &str) -> PathBuf {
-        self.participants[usize::from(id) - 1].path(name)
+        self.node_folders[usize::from(id) - 1].path(name)
     }
 
     /// Waits until the participant of a node is in that state.

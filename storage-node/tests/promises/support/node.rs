@@ -41,14 +41,14 @@ pub(crate) fn own_host() -> String {
 }
 
 /// A node's folder, which outlives the node.
-pub(crate) struct Participant {
+pub(crate) struct NodeFolder {
     folder: TempDir,
     /// Sockets need short paths.
     sockets: TempDir,
     pub(crate) key: ClusterKey,
 }
 
-impl Participant {
+impl NodeFolder {
     pub(crate) fn new() -> Self {
         // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
