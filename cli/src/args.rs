@@ -402,6 +402,7 @@ pub(crate) struct Flush {
 #[command(after_help = "Example:\n  rackscan drop cities")]
 pub(crate) struct DropTable {
     /// Table to drop
+    #[arg(value_parser = table_name)]
     pub(crate) table: String,
 }
 

@@ -60,11 +60,11 @@ pub(super) fn ascii_character(text: &str) -> Result<u8, String> {
 /// The beginning of the names of tables that views and indexes are kept in.
 const RESERVED_PREFIX: &str = "rackscan ";
 
-/// The name of a table to load.
+/// The name of a table to load or to drop.
 pub(super) fn table_name(text: &str) -> Result<String, String> {
     if text.starts_with(RESERVED_PREFIX) {
         return Err(format!(
-            "names that begin with {RESERVED_PREFIX:?} are reserved for tables of views and indexes; choose another one"
+            "names that begin with {RESERVED_PREFIX:?} are reserved for tables of views and indexes; choose another one, or drop the view or index"
         ));
     }
     Ok(text.to_owned())

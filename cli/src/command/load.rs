@@ -14,7 +14,10 @@ use rackscan_datasets::{
     tpch::{self, SortBy},
 };
 use rackscan_engine::TableInfo;
-use rackscan_format::limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT};
+use rackscan_format::{
+    derived::{DerivedDefinition, DerivedKind},
+    limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT},
+};
 use std::collections::BTreeMap;
 
 /// Scale factor to load if a query needs TPC-H and there is none.
@@ -28,10 +31,14 @@ pub(crate) fn run(session: &Session, load: &Load) -> Result<(), Failure> {
             let sort_by = sort_by.map_err(|error| Failure::Usage(error.to_string()))?;
             load_tpch(session, *scale, shape, &sort_by)
         }
-        Load::Parquet(file) => with_bar(session, &file.shape, async |cluster, options, on_progress| {
-            parquet::load(cluster, &file.file, &spec(file), options, on_progress).await
-        }),
+        Load::Parquet(file) => {
+            refuse_view(session, &file.table)?;
+            with_bar(session, &file.shape, async |cluster, options, on_progress| {
+                parquet::load(cluster, &file.file, &spec(file), options, on_progress).await
+            })
+        }
         Load::Csv { file, dialect } => {
+            refuse_view(session, &file.table)?;
             let csv = dialect.options();
             with_bar(session, &file.shape, async |cluster, options, on_progress| {
                 csv::load(cluster, &file.file, &csv, &spec(file), options, on_progress).await
@@ -170,6 +177,22 @@ async fn pulled_bytes(cluster: &Cluster) -> Result<u64, ClientError> {
         pulled += cluster.status(node).await?.counters.wire_read_bytes;
     }
     Ok(pulled)
+}
+
+/// Refuses to load a table by the name of a materialized view, which it would hide.
+fn refuse_view(session: &Session, name: &str) -> Result<(), Failure> {
+    let engine = session.engine();
+    let mut described = engine.tables().into_iter().filter_map(|info| engine.describe(&info.name).ok());
+    let is_view =
+        |derived: &DerivedDefinition| derived.name == name && matches!(derived.kind, DerivedKind::Sum(_));
+    match described.find(|table| table.definition.derived.iter().any(is_view)) {
+        None => Ok(()),
+        Some(table) => Err(Failure::Runtime(format!(
+            "{name:?} is a materialized view of table {:?}, and a table cannot have the same name: choose another \
+             name, or drop the view first (`rackscan sql \"drop materialized view {name}\"`)",
+            table.definition.name
+        ))),
+    }
 }
 
 /// What is derived from each table, by name.

@@ -67,6 +67,12 @@ fn views_follow_refreshes_flushes_and_killed_nodes_until_they_are_dropped() {
     );
     data.run_words(&["sql", "insert into revenue values (1, 2)"], "")
         .fails_later(1, &["revenue is a materialized view", "lineitem"]);
+    let file = data.path().join("cities.csv");
+    std::fs::write(&file, "a,b\n1,2\n").expect("the folder is writable");
+    let load = ["load", "csv", file.to_str().expect("a text"), "--table", "revenue", "--partition-by", "a"];
+    data.run_words(&load, "").fails_later(1, &["\"revenue\" is a materialized view of table \"lineitem\""]);
+    assert_eq!(revenue(&data, "after a load by its name was refused"), last);
+    data.run_words(&["drop", "rackscan index by_customer"], "").fails(2, &["reserved"]);
     answer(
         &data,
         "drop materialized view revenue; drop index by_customer; alter table lineitem drop constraint lines",

@@ -19,7 +19,7 @@ use rackscan_ramp::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransactionError {
     /// A participant is unavailable. Nothing was written, and nothing ever will be.
-    #[error("nothing was done, because {participant} is unavailable: {reason}; start it, or try again later")]
+    #[error("nothing was done, because {participant} is unavailable: {reason}; try again when its node runs")]
     NodeDown {
         /// The participant, which keeps some of the keys.
         participant: ParticipantId,
