@@ -32,7 +32,7 @@ impl TestCluster {
     /// Starts `nodes` empty nodes.
     pub(crate) async fn start(nodes: u16) -> Outcome<Self> {
         let data = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))?;
-        // A socket's path may have about 100 bytes, which a build folder deep in a participant
+        // A socket's path may have about 100 bytes, which a build folder deep in a home
         // folder exceeds.
         let sockets = TempDir::new()?;
         let key = ClusterKey::generate()?;

@@ -44,7 +44,7 @@ impl TestCluster {
     /// The same with nodes that are configured in another way.
     pub(crate) fn start_with(nodes: u16, change: impl Fn(&mut Config)) -> Outcome<Self> {
         let data = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))?;
-        // A socket's path may have about 100 bytes, which a build folder deep in a participant
+        // A socket's path may have about 100 bytes, which a build folder deep in a home
         // folder exceeds.
         let sockets = TempDir::new()?;
         let key = ClusterKey::generate()?;

@@ -32,8 +32,8 @@ pub struct PageWanted {
 pub enum Request {
     /// Asks for identity, load and counters of the node. [`Answer::Status`].
     Status,
-    /// Reads the catalog, a [`NodeCatalog`] in an envelope, from byte `from_bytes` on into the target.
-    /// [`Answer::Catalog`].
+    /// Reads the catalog, a [`NodeCatalog`] in an envelope, from byte `from_bytes` on into the
+    /// target. [`Answer::Catalog`].
     Catalog {
         /// Bytes already read; 0 the first time. The generation in the answer shows whether the
         /// catalog has changed since.

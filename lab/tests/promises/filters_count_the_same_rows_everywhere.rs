@@ -35,7 +35,7 @@ impl Loader {
 
 impl QueryHost for Loader {
     fn load(&mut self, page_size_bytes: u32) -> Result<RunningNode, String> {
-        let node = self.participant.start(&REACTOR)?;
+        let node = self.node_folder.start(&REACTOR)?;
         let (_, address) = node.addresses.first().expect("it listens");
         let endpoint = NodeEndpoint { id: node.node, addresses: vec![address.clone()] };
         let options =
@@ -50,7 +50,7 @@ impl QueryHost for Loader {
         assert_eq!(loaded?.tables.len(), 1);
         self.loads += 1;
         if self.ends && self.loads == 2 {
-            let stop = self.participant.stopper();
+            let stop = self.node_folder.stopper();
             // The next page size is announced before its node ends, so later turns cannot reach it.
             stop();
         }

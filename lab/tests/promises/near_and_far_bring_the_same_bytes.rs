@@ -110,7 +110,7 @@ fn what_a_node_keeps_is_taken_one_sidedly_and_is_the_same() {
         node_folder.start(&REACTOR).unwrap();
         let reads_cache = true;
         let mut remote =
-            Remote::connect(&LineOptions { reads_cache, ..participant.line(wire, DEPTH, None) }).unwrap();
+            Remote::connect(&LineOptions { reads_cache, ..node_folder.line(wire, DEPTH, None) }).unwrap();
         let ios = ios(IoOperation::Read, scratch_of(&remote));
         let file = std::fs::read(node_folder.device()).unwrap();
         let mut hits = Vec::new();

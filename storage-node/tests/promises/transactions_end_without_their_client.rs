@@ -218,8 +218,8 @@ fn a_node_of_another_cluster_is_asked_nothing() {
 
 #[test]
 fn a_node_that_knows_no_others_leaves_it_in_doubt() {
-    let participant = crate::support::node::Participant::new();
-    let node = participant.start_with_keys();
+    let node_folder = crate::support::node::NodeFolder::new();
+    let node = node_folder.start_with_keys();
     let mut gone = node.shm();
     assert_eq!(gone.transact(crate::support::keys::prepare(TIMESTAMP, &[("a", b"value")])), Reply::Prepared);
     drop(gone);
