@@ -184,10 +184,11 @@ async fn run_ours(
                 *line.segments.entry(placement.to_string()).or_default() += count;
             }
         }
-        line.disk_bytes += figures.work.disk_bytes;
-        line.wire_bytes += figures.work.wire_bytes;
-        line.disk_bytes_of.insert(query.name(), figures.work.disk_bytes);
-        line.wire_bytes_of.insert(query.name(), figures.work.wire_bytes);
+        let work = figures.all_work();
+        line.disk_bytes += work.disk_bytes;
+        line.wire_bytes += work.wire_bytes;
+        line.disk_bytes_of.insert(query.name(), work.disk_bytes);
+        line.wire_bytes_of.insert(query.name(), work.wire_bytes);
     }
     Ok((rounded(outcome.report.elapsed.as_secs_f64() * 1000.0), outcome.rows() as u64))
 }

@@ -12,6 +12,7 @@
 
 use std::hash::{BuildHasher, Hash};
 
+use az::SaturatingAs;
 use foldhash::fast::FixedState;
 
 use crate::limits::DOORKEEPER_FACTOR;
@@ -28,7 +29,7 @@ impl Doorkeeper {
     pub(crate) fn new(units: u64) -> Self {
         let places = units.saturating_mul(DOORKEEPER_FACTOR).max(64).next_power_of_two();
         // A smaller table, on a platform where this many places do not fit, only forgets more.
-        let places = usize::try_from(places).unwrap_or(1 << 30);
+        let places = places.saturating_as::<usize>();
         Self { fingerprints: vec![0; places].into_boxed_slice(), hasher: FixedState::default() }
     }
 

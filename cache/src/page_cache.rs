@@ -28,6 +28,7 @@ use std::{
     },
 };
 
+use az::SaturatingAs;
 use foldhash::fast::FixedState;
 use rackscan_fabric::{OutOfBounds, Region, RegionError, RegionSlice};
 use rackscan_format::{
@@ -130,7 +131,7 @@ impl PageCache {
     pub fn new(budget_bytes: u64, threads: usize, epoch: u64) -> Result<Option<Arc<Self>>, RegionError> {
         let Some(geometry) = Geometry::of_budget(budget_bytes) else { return Ok(None) };
         // A budget beyond usize allows the maximum, too.
-        let shards_max = usize::try_from(budget_bytes / SHARD_BYTES_MIN).unwrap_or(SHARDS_MAX);
+        let shards_max = (budget_bytes / SHARD_BYTES_MIN).saturating_as::<usize>();
         let parts = if threads > 1 { (4 * threads).min(shards_max).clamp(1, SHARDS_MAX) } else { 1 };
         let parts = u32::try_from(parts).expect("the number of shards: at most SHARDS_MAX");
         let frames_per_shard = geometry.frames() / parts;

@@ -9,6 +9,7 @@ use crate::{
     cluster::ClusterFile,
     failure::{Failure, at_path},
 };
+use az::SaturatingAs;
 use rackscan_client::limits::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, SLOT_BYTES};
 use rackscan_engine::{EngineOptions, SpillOptions};
 use rackscan_storage_node::available_memory;
@@ -57,7 +58,7 @@ impl Budget {
 
     fn divided(bytes: u64, threads: usize) -> Self {
         assert!(bytes >= QUERY_BYTES_MIN, "{bytes} bytes for queries");
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let bytes = bytes.saturating_as::<usize>();
         let part = bytes / PART;
         let answers = part.min(MEMORY_BYTES_DEFAULT) / SLOT_BYTES * SLOT_BYTES;
         let partition_pages = EngineOptions::default().partition_page_bytes.min(part / threads);

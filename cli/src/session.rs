@@ -10,6 +10,7 @@ use crate::{
     memory::Budget,
     progress,
 };
+use az::SaturatingAs;
 use rackscan_bench::refresh::be_nice;
 use rackscan_client::{Cluster, ClusterOptions};
 use rackscan_engine::{Engine, EngineOptions, THREAD_STACK_BYTES};
@@ -92,7 +93,7 @@ impl Session {
 
     /// Connects again, with a new engine that replaces the session's.
     pub(crate) fn reconnect(&mut self, global: &Global) -> Result<(), Failure> {
-        let unavailable_max = u8::try_from(self.cluster().unavailable_max()).unwrap_or(0);
+        let unavailable_max = self.cluster().unavailable_max().saturating_as::<u8>();
         self.engine = self.runtime.block_on(engine(global, &self.file, unavailable_max))?;
         Ok(())
     }
@@ -192,7 +193,7 @@ impl Reach {
     pub(crate) fn open_to_rebuild(global: &Global, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
         let file = find_or_create(global)?;
         let others = file.endpoints().len().saturating_sub(1);
-        let unavailable_max = global.tolerate_unavailable.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
+        let unavailable_max = global.tolerate_unavailable.unwrap_or(others.saturating_as::<u8>());
         let nodes = SharedNodes::start_to_rebuild(&file, unavailable_max, rebuilt)?;
         let runtime = runtime(global)?;
         let cluster = runtime.block_on(connect(&file, global.wire.map(Into::into), 0, unavailable_max))?;

@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use az::SaturatingAs;
 use tokio::sync::oneshot;
 
 use crate::limits::{ANSWERS_KEPT, OUTPACED_ADDED, OUTPACED_ANSWERS_MIN, OUTPACED_FACTOR, SLOW_PERIOD};
@@ -77,7 +78,7 @@ impl AnswerTimes {
             let took = of.ended.saturating_duration_since(of.asked);
             let times = weight.div_ceil(of.weight.max(1)).max(1);
             // A larger ratio allows about as much: years.
-            took.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
+            took.saturating_mul(times.saturating_as::<u32>())
         });
         let (count, longest) =
             scaled.fold((0, Duration::ZERO), |(count, longest), took| (count + 1, longest.max(took)));

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use rackscan_fabric::limits::HUGE_PAGE_BYTES;
 use rackscan_format::limits::{
     CELL_BYTES_MAX, FETCH_PAGES_MAX, MAP_PIECE_BYTES_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
 };
@@ -14,6 +15,8 @@ pub const MEMORY_BYTES_MIN: usize = 2 * PAGE_BYTES_MAX as usize;
 /// Target memory is allocated in whole slots of this many bytes, so that its bookkeeping is a small
 /// bitmap.
 pub const SLOT_BYTES: usize = 64 << 10;
+/// Target memory is allocated in pieces of this many bytes, when spans are first granted from them.
+pub const POPULATE_BYTES: usize = 8 * HUGE_PAGE_BYTES;
 /// At most one part in so many of the target memory may be kept for key filters.
 pub const KEPT_SHARE: usize = 4;
 /// Maximum bytes of one fetch; a larger one is split, so that many fetches share the target memory.
@@ -219,6 +222,7 @@ pub const LOCAL_BATCHES_MAX: usize = 256;
 const _: () = assert!(KEEPALIVE_PERIOD.as_millis() + KEEPALIVE_TIME_MAX.as_millis() < 2000);
 const _: () = assert!(CONNECT_GRACE.as_millis() < CONNECT_TIME_MAX.as_millis());
 const _: () = assert!(UNRESPONSIVE_TIME_MAX.as_secs() < REQUEST_TIMEOUT_DEFAULT.as_secs());
+const _: () = assert!(POPULATE_BYTES.is_multiple_of(SLOT_BYTES));
 const _: () = assert!(SLOT_BYTES.is_multiple_of(SECTOR_BYTES as usize));
 const _: () =
     assert!(MEMORY_BYTES_DEFAULT >= MEMORY_BYTES_MIN && MEMORY_BYTES_MIN.is_multiple_of(SLOT_BYTES));

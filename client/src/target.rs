@@ -1,7 +1,8 @@
 //! Allocates spans of target memory: registered memory into which nodes write their answers.
 //!
 //! One region is registered with every node and divided into slots of 64 KiB; a [`Span`] is a run
-//! of consecutive slots.
+//! of consecutive slots. Memory is allocated in pieces when the first span is granted from them:
+//! most commands use a small part of it.
 //!
 //! Invariants
 //! - A slot is free, part of exactly one span, or forfeited. No caller waits for the slots of a
@@ -14,22 +15,27 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use rackscan_fabric::{OutOfBounds, Region};
+use rackscan_fabric::{OutOfBounds, Region, RegionError};
 use rackscan_format::message::Target;
 use tokio::sync::oneshot;
 
 use crate::{
     ClientError,
-    limits::{KEPT_SHARE, SLOT_BYTES},
+    limits::{KEPT_SHARE, POPULATE_BYTES, SLOT_BYTES},
 };
 
 /// All target memory of a cluster connection.
 #[derive(Debug)]
 pub(crate) struct TargetPool {
     region: Region,
+    /// Which pieces of [`POPULATE_BYTES`] are allocated.
+    populated: Vec<AtomicBool>,
     slots: Mutex<Slots>,
 }
 
@@ -66,12 +72,12 @@ pub(crate) struct Span {
 }
 
 impl TargetPool {
-    /// Allocates `bytes` of memory, a multiple of the slot.
+    /// Reserves `bytes` of memory, a multiple of the slot.
     pub(crate) fn new(bytes: usize) -> Result<Arc<Self>, ClientError> {
-        let region = Region::allocate(bytes)
-            .map_err(|source| ClientError::Memory { bytes, source: Arc::new(source) })?;
+        let region = Region::reserve(bytes).map_err(no_memory(bytes))?;
+        let populated = (0..bytes.div_ceil(POPULATE_BYTES)).map(|_| AtomicBool::new(false)).collect();
         let slots = Slots { states: vec![Slot::Free; bytes / SLOT_BYTES], waiting: VecDeque::new(), kept: 0 };
-        Ok(Arc::new(Self { region, slots: Mutex::new(slots) }))
+        Ok(Arc::new(Self { region, populated, slots: Mutex::new(slots) }))
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -101,7 +107,10 @@ impl TargetPool {
             if slots.waiting.is_empty()
                 && let Some(first) = slots.take(count)
             {
-                return Ok(Span { pool: Arc::clone(self), first, count, is_kept: false });
+                drop(slots);
+                let span = Span { pool: Arc::clone(self), first, count, is_kept: false };
+                span.populate().map_err(no_memory(bytes))?;
+                return Ok(span);
             }
             let (granted, turn) = oneshot::channel();
             slots.waiting.push_back(Waiter { count, granted });
@@ -109,17 +118,19 @@ impl TargetPool {
         };
         // The sender is dropped only when so many slots were forfeited that the rest never
         // suffices.
-        turn.await.map_err(|_| ClientError::MemoryTooSmall {
+        let span = turn.await.map_err(|_| ClientError::MemoryTooSmall {
             what,
             wanted_bytes: bytes,
             available_bytes: self.lock().longest_possible() * SLOT_BYTES,
             advice: "the rest is reserved for answers of nodes that stopped answering; connect to the cluster again",
-        })
+        })?;
+        span.populate().map_err(no_memory(bytes))?;
+        Ok(span)
     }
 
     /// Allocates at least `bytes` in one piece, to keep as long as a query takes. `None` if they
-    /// are not free or too much is kept already: a caller that keeps memory and waits for more must
-    /// not wait for ever.
+    /// are not free, the system has no memory for them, or too much is kept already: a caller that
+    /// keeps memory and waits for more must not wait for ever.
     pub(crate) fn take_to_keep(self: &Arc<Self>, bytes: usize) -> Option<Span> {
         let count = bytes.div_ceil(SLOT_BYTES).max(1);
         let mut slots = self.lock();
@@ -128,7 +139,10 @@ impl TargetPool {
         }
         let first = slots.take(count)?;
         slots.kept += count;
-        Some(Span { pool: Arc::clone(self), first, count, is_kept: true })
+        drop(slots);
+        let span = Span { pool: Arc::clone(self), first, count, is_kept: true };
+        span.populate().ok()?;
+        Some(span)
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
@@ -206,6 +220,22 @@ impl Span {
         self.count * SLOT_BYTES
     }
 
+    /// Allocates the memory of the pieces that the span lies in, if no span has been there before.
+    fn populate(&self) -> Result<(), RegionError> {
+        let TargetPool { region, populated, .. } = &*self.pool;
+        let end = self.offset_bytes() + self.length_bytes();
+        let pieces = self.offset_bytes() / POPULATE_BYTES..end.div_ceil(POPULATE_BYTES);
+        for (piece, is_populated) in pieces.clone().zip(&populated[pieces]) {
+            // Two spans may both find a piece missing: to populate it again changes nothing.
+            if !is_populated.load(Ordering::Acquire) {
+                let offset = piece * POPULATE_BYTES;
+                region.populate(offset, POPULATE_BYTES.min(region.bytes() - offset))?;
+                is_populated.store(true, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
     /// Copies bytes out, `offset_bytes` from the span's beginning.
     pub(crate) fn copy_out(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), OutOfBounds> {
         self.check(offset_bytes, bytes.len())?;
@@ -268,6 +298,11 @@ impl Drop for Span {
     }
 }
 
+/// The error of memory that could not be allocated for `bytes`.
+fn no_memory(bytes: usize) -> impl Fn(RegionError) -> ClientError {
+    move |source| ClientError::Memory { bytes, source: Arc::new(source) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,6 +324,24 @@ mod tests {
 
     fn take(pool: &Arc<TargetPool>, slots: usize) -> Option<Span> {
         ready(pool.take(slots * SLOT_BYTES, "a test")).map(Result::unwrap)
+    }
+
+    #[test]
+    fn memory_is_allocated_where_spans_lie() {
+        let pieces = |pool: &TargetPool| -> Vec<bool> {
+            pool.populated.iter().map(|piece| piece.load(Ordering::Acquire)).collect()
+        };
+        let slots_of_piece = POPULATE_BYTES / SLOT_BYTES;
+        let pool = pool(3 * slots_of_piece + 1);
+        assert_eq!(pieces(&pool), [false; 4]);
+        let first = take(&pool, 1).unwrap();
+        assert_eq!(pieces(&pool), [true, false, false, false]);
+        let across = take(&pool, slots_of_piece).unwrap();
+        assert_eq!(pieces(&pool), [true, true, false, false]);
+        drop((first, across));
+        let all = take(&pool, 3 * slots_of_piece + 1).unwrap();
+        assert_eq!(pieces(&pool), [true; 4]);
+        drop(all);
     }
 
     #[test]

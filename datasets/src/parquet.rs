@@ -19,6 +19,7 @@ use arrow::{
     array::AsArray,
     datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, TimestampSecondType},
 };
+use az::SaturatingAs;
 use parquet::{
     arrow::{
         ProjectionMask,
@@ -208,7 +209,8 @@ const SECONDS_MAX: i64 = i64::MAX / 1_000_000 - 1;
 fn batch_rows(metadata: &ParquetMetaData) -> usize {
     let row_bytes = metadata.row_groups().iter().map(|group| {
         // Only a malformed file has a negative size: its rows are read one by one.
-        usize::try_from(group.total_byte_size() / group.num_rows().max(1)).unwrap_or(PIECE_BYTES)
+        let bytes = group.total_byte_size() / group.num_rows().max(1);
+        if bytes < 0 { PIECE_BYTES } else { bytes.saturating_as::<usize>() }
     });
     (PIECE_BYTES / row_bytes.max().unwrap_or(0).max(1)).clamp(1, PIECE_ROWS)
 }

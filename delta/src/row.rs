@@ -11,6 +11,7 @@
 //! Invariant: a decoded row fits its table in the number of columns, their types, missing values,
 //! and the digits of decimals. Scans need not check it again.
 
+use az::SaturatingAs;
 use rackscan_format::schema::{ColumnDefinition, ColumnType, TableDefinition};
 
 /// The layout's version.
@@ -96,8 +97,8 @@ pub fn encode(definition: &TableDefinition, row: &[Datum]) -> Result<Vec<u8>, Ro
             }
             Datum::Text(text) => {
                 bytes.push(3);
-                // The clamp is harmless: a text that long exceeds every value, so no item takes it.
-                bytes.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
+                // A text that no 32 bits count exceeds every value, so no item takes it.
+                bytes.extend_from_slice(&text.len().saturating_as::<u32>().to_le_bytes());
                 bytes.extend_from_slice(text.as_bytes());
             }
         }

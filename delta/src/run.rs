@@ -12,6 +12,7 @@ use crate::{
     identity::RowIdentity,
     row::{Datum, RowFault},
 };
+use az::SaturatingAs;
 use rackscan_format::{
     chunk::{ChunkError, ChunkInput, ChunkWriter, Effort, EncodedPage, Values},
     encoding::text::TextValues,
@@ -207,14 +208,14 @@ impl Cells {
             (Column::Floats(values), Some(Datum::Float(value))) => values.push(*value),
             (Column::Text { bytes, offsets }, Some(Datum::Text(text))) => {
                 bytes.extend_from_slice(text.as_bytes());
-                offsets.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                offsets.push(bytes.len().saturating_as::<u32>());
             }
             (column, _) => {
                 match column {
                     Column::Integers(values) => values.push(0),
                     Column::Floats(values) => values.push(0.0),
                     Column::Text { bytes, offsets } => {
-                        offsets.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                        offsets.push(bytes.len().saturating_as::<u32>());
                     }
                 }
                 return false;

@@ -285,6 +285,10 @@ fn write_figures(f: &mut fmt::Formatter<'_>, figures: &ScanFigures) -> fmt::Resu
             write_work(f, "  ", work)?;
         }
     }
+    if let Some(work) = &figures.index_lookup {
+        writeln!(f, "  besides, the index")?;
+        write_work(f, "  ", work)?;
+    }
     Ok(())
 }
 

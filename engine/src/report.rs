@@ -282,6 +282,9 @@ pub struct ScanFigures {
     pub passed_over: u64,
     /// The scan of changed rows, which is not included in the other figures.
     pub changed: ChangedRows,
+    /// The scan of the index that said which rows are wanted, not included in the other figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_lookup: Option<Figures>,
     /// The total of all placements.
     #[serde(flatten)]
     pub work: Figures,
@@ -291,13 +294,12 @@ pub struct ScanFigures {
 }
 
 impl ScanFigures {
-    /// Adds the work of another scan that ran for this one, such as an index lookup, but not its
-    /// segments.
-    pub(crate) fn add_work(&mut self, other: &Self) {
-        self.work.add(&other.work);
-        for (placement, work) in &other.by_placement {
-            self.by_placement.entry(*placement).or_default().add(work);
-        }
+    /// The work of all placements and of the index lookup.
+    #[must_use]
+    pub fn all_work(&self) -> Figures {
+        let mut all = self.work.clone();
+        self.index_lookup.iter().for_each(|lookup| all.add(lookup));
+        all
     }
 
     /// Adds another scan's figures. `nodes` becomes the larger of the two, because the nodes
@@ -323,6 +325,9 @@ impl ScanFigures {
             }
         }
         self.changed.add(&other.changed);
+        if let Some(lookup) = &other.index_lookup {
+            self.index_lookup.get_or_insert_default().add(lookup);
+        }
         self.work.add(&other.work);
         for (placement, figures) in &other.by_placement {
             self.by_placement.entry(*placement).or_default().add(figures);

@@ -12,6 +12,7 @@
 //!   segment.
 
 use crate::{pushdown::arrow_type, request::SegmentPlace};
+use az::SaturatingAs;
 use datafusion::{
     arrow::datatypes::{Field, Schema, SchemaRef},
     common::{ColumnStatistics, Statistics, stats::Precision},
@@ -258,12 +259,12 @@ impl TableSnapshot {
     }
 
     fn statistics_of_segments(&self) -> Statistics {
-        let rows = usize::try_from(self.rows()).unwrap_or(usize::MAX);
+        let rows = self.rows().saturating_as::<usize>();
         let columns = self.definition.columns.iter().zip(&self.bounds);
         let columns = columns.map(|(column, bounds)| column_statistics(column.column_type, bounds, rows));
         Statistics {
             num_rows: Precision::Exact(rows),
-            total_byte_size: Precision::Inexact(usize::try_from(self.stored_bytes()).unwrap_or(usize::MAX)),
+            total_byte_size: Precision::Inexact(self.stored_bytes().saturating_as::<usize>()),
             column_statistics: columns.collect(),
         }
     }
@@ -278,12 +279,12 @@ fn column_statistics(column_type: ColumnType, bounds: &ColumnBounds, rows: usize
     let distinct = match (&bounds.min, &bounds.max) {
         (Some(ZoneValue::Integer(min)), Some(ZoneValue::Integer(max))) => {
             let range = max.abs_diff(*min).saturating_add(1);
-            Precision::Inexact(usize::try_from(range).unwrap_or(usize::MAX).min(rows))
+            Precision::Inexact(range.saturating_as::<usize>().min(rows))
         }
         _ => Precision::Absent,
     };
     ColumnStatistics {
-        null_count: Precision::Exact(usize::try_from(bounds.nulls).unwrap_or(usize::MAX)),
+        null_count: Precision::Exact(bounds.nulls.saturating_as::<usize>()),
         min_value: scalar(&bounds.min),
         max_value: scalar(&bounds.max),
         sum_value: Precision::Absent,

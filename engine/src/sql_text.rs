@@ -1,5 +1,6 @@
 //! Writes a scan program as SQL, for EXPLAIN and logs. The text is never parsed.
 
+use az::SaturatingAs;
 use datafusion::arrow::{
     datatypes::{DECIMAL128_MAX_PRECISION, Decimal128Type, DecimalType},
     temporal_conversions::{date32_to_datetime, timestamp_us_to_datetime},
@@ -191,7 +192,7 @@ fn literal(literal: &Literal) -> String {
             None => format!("TIMESTAMP {micros} us"),
         },
         Literal::Decimal { unscaled, scale, .. } => {
-            let scale = i8::try_from(*scale).unwrap_or(i8::MAX);
+            let scale = (*scale).saturating_as::<i8>();
             Decimal128Type::format_decimal(*unscaled, DECIMAL128_MAX_PRECISION, scale)
         }
         Literal::Float64(value) => value.to_string(),

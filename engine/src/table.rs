@@ -11,6 +11,7 @@ use crate::{
     snapshot::{TableSnapshot, zone_scalar},
 };
 use async_trait::async_trait;
+use az::SaturatingAs;
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema, SchemaRef},
     catalog::{Session, TableProvider},
@@ -314,12 +315,12 @@ impl TableProvider for Table {
             let node = if column == definition.columns.len() {
                 builder.row_number()
             } else {
-                builder.column(ColumnId(u16::try_from(column).unwrap_or(u16::MAX)))
+                builder.column(ColumnId(u16::try_from(column).expect("a table has at most 65,535 columns")))
             };
             outputs.push(node.map_err(|reason| DataFusionError::Internal(reason.0))?);
         }
         let limit = limit.filter(|_| above.is_empty());
-        let limit_rows = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+        let limit_rows = limit.map(|limit| limit.saturating_as::<u32>());
         let program = builder.finish(Output::Rows(outputs), limit_rows).map_err(|reason| {
             DataFusionError::Plan(format!(
                 "the scan of table {} cannot be planned: {}",

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::{
     access::Access,
@@ -32,6 +32,7 @@ use crate::{
     operation::Operation,
     region::{Region, RemoteRegion},
     spin::spin_time_us,
+    timeout::poll_timeout,
     wire::Queue,
 };
 
@@ -422,8 +423,7 @@ fn count_operation(counters: &mut Counters, operation: &Operation<'_>) {
 
 /// Sleeps until `fd` is readable or `time` has passed. An interrupted sleep is a spurious wake-up.
 pub(crate) fn sleep_on(fd: BorrowedFd<'_>, time: Duration) {
-    // A time beyond Timespec's range becomes an hour, after which the caller sleeps again.
-    let timeout = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+    let timeout = poll_timeout(time);
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     // The result does not matter, because the caller polls the queue next.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));

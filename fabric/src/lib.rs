@@ -142,6 +142,7 @@ pub mod sim;
 mod spin;
 mod stream;
 mod tcp;
+mod timeout;
 #[cfg(feature = "verbs")]
 mod verbs;
 #[cfg(not(feature = "verbs"))]
@@ -169,4 +170,5 @@ pub use operation::{Operation, Report};
 pub use priority::lower_priority as be_nice;
 pub use region::{Region, RegionSlice, RemoteRegion};
 pub use spin::{Spin, allow_spinning, spin_time};
+pub use timeout::poll_timeout;
 pub use wall::{WallClock, host_name};

@@ -15,6 +15,9 @@ pub const REGION_ALIGNMENT_BYTES: usize = 4096;
 /// least this length lie on huge pages where the kernel provides them.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// The longest single wait of a thread for its connections. It looks at its deadlines after that.
+pub const POLL_TIME_MAX: Duration = Duration::from_secs(3600);
+
 /// The largest region, in bytes.
 pub const REGION_BYTES_MAX: usize = 1 << 38;
 

@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 
 use self::arrivals::Arrivals;
 pub(crate) use self::strangers::Origin;
@@ -36,7 +36,9 @@ use crate::{
     guarded::Guarded,
     inbox::{InboxHandle, Inboxes},
     key::ClusterKey,
-    shm, sim, tcp, verbs,
+    shm, sim, tcp,
+    timeout::poll_timeout,
+    verbs,
 };
 
 /// Accepts connections at an address. Dropping it stops listening; its connections live on.
@@ -236,8 +238,7 @@ pub fn connect(address: &Address, key: &ClusterKey, deadline: Instant) -> Result
 /// Sleeps until a descriptor is readable or `time` has passed. Whatever ends the sleep, the caller
 /// checks again.
 fn sleep_on(fds: &[BorrowedFd<'_>], time: Option<Duration>) {
-    // A time beyond Timespec's range becomes an hour, after which the caller sleeps again.
-    let timeout = time.map(|t| Timespec::try_from(t).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 }));
+    let timeout = time.map(poll_timeout);
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let _ = rustix::event::poll(&mut fds, timeout.as_ref());
 }

@@ -21,6 +21,7 @@
 
 use std::{
     io,
+    ops::Range,
     os::fd::AsFd,
     sync::{
         Arc,
@@ -28,7 +29,7 @@ use std::{
     },
 };
 
-use rustix::mm::{Advice, ProtFlags};
+use rustix::mm::ProtFlags;
 
 mod sum;
 
@@ -54,26 +55,19 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of `memory` and faults all of its pages in, so that a lack of
-    /// memory is an error here and not a signal later. Needs Linux 5.14 (`MADV_POPULATE_*`).
+    /// Maps the first `bytes` bytes of `memory`. Allocates nothing: the owner of the memory
+    /// populates what is about to be used.
     pub(crate) fn new(memory: impl AsFd, bytes: usize, protection: Protection) -> io::Result<Self> {
-        let (flags, advice) = match protection {
-            Protection::ReadOnly => (ProtFlags::READ, Advice::LinuxPopulateRead),
-            Protection::ReadWrite => (ProtFlags::READ | ProtFlags::WRITE, Advice::LinuxPopulateWrite),
+        let flags = match protection {
+            Protection::ReadOnly => ProtFlags::READ,
+            Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let pages = Pages::map(memory, bytes, flags)?;
-        pages.populate(advice)?;
-        Ok(Self { pages, protection })
+        Ok(Self { pages: Pages::map(memory, bytes, flags)?, protection })
     }
 
-    /// As [`Mapping::new`], for memory that nobody has used yet: on huge pages where it is long
-    /// enough and the kernel provides them.
-    pub(crate) fn of_new(memory: impl AsFd, bytes: usize) -> io::Result<Self> {
-        let pages = Pages::map(memory, bytes, ProtFlags::READ | ProtFlags::WRITE)?;
-        let on_huge_pages = pages.back_with_huge_pages();
-        pages.populate(Advice::LinuxPopulateWrite)?;
-        tracing::debug!(bytes, on_huge_pages, "memory to be shared is allocated");
-        Ok(Self { pages, protection: Protection::ReadWrite })
+    /// Allocates the pages of `part`, which must lie in the mapping.
+    pub(crate) fn populate(&self, part: Range<usize>) -> io::Result<()> {
+        self.pages.populate(part)
     }
 
     /// Length in bytes.

@@ -11,11 +11,13 @@
 //! - Memory that is at least as long as a huge page is mapped at a multiple of the huge page size,
 //!   in every process. At any other address the process would see the same memory in small pages.
 //! - Huge pages are optional: without them everything works on small pages.
-//! - Nothing is allocated beyond the requested length: a remainder shorter than a huge page lies on
-//!   small pages.
+//! - Mapping allocates nothing: the owner populates the parts that are about to be used, and a peer
+//!   maps their pages when it first touches them.
+//! - Nothing is allocated beyond the part that is populated: what is shorter than a huge page lies
+//!   on small pages.
 #![expect(unsafe_code, reason = "maps shared memory")]
 
-use std::{ffi::c_void, io, os::fd::AsFd, ptr::NonNull};
+use std::{ffi::c_void, io, ops::Range, os::fd::AsFd, ptr::NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -87,32 +89,40 @@ impl Pages {
         self.bytes
     }
 
-    /// Asks the kernel to back the mapping with huge pages; its memory must not be in use yet.
-    /// Returns whether the kernel did so for the whole mapping.
-    pub(crate) fn back_with_huge_pages(&self) -> bool {
-        if self.bytes < HUGE_PAGE_BYTES {
+    /// Allocates and maps the pages of `part`, huge ones where the kernel provides them, so that a
+    /// lack of memory is an error here and not a signal later. Pages that are allocated already
+    /// keep their contents. Needs Linux 5.14.
+    pub(crate) fn populate(&self, part: Range<usize>) -> io::Result<()> {
+        assert!(part.start <= part.end && part.end <= self.bytes, "{part:?} of {} bytes", self.bytes);
+        let on_huge_pages = self.back_with_huge_pages(&part);
+        self.advise(&part, Advice::LinuxPopulateWrite)?;
+        tracing::trace!(?part, on_huge_pages, "shared memory is allocated");
+        Ok(())
+    }
+
+    /// Asks the kernel to back the whole huge pages of `part` with huge pages. Returns whether the
+    /// kernel did so for all of them.
+    fn back_with_huge_pages(&self, part: &Range<usize>) -> bool {
+        let start = part.start.next_multiple_of(HUGE_PAGE_BYTES);
+        let end = part.end / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        if start >= end {
             return false;
         }
-        let first_of_each = (0..=self.bytes - HUGE_PAGE_BYTES).step_by(HUGE_PAGE_BYTES);
-        for offset in first_of_each {
-            if self.advise(offset, REGION_ALIGNMENT_BYTES, Advice::LinuxPopulateWrite).is_err() {
+        for offset in (start..end).step_by(HUGE_PAGE_BYTES) {
+            let first_page = offset..offset + REGION_ALIGNMENT_BYTES;
+            if self.advise(&first_page, Advice::LinuxPopulateWrite).is_err() {
                 return false;
             }
         }
-        // SAFETY: the range is exactly the mapping, and gathering its pages changes no contents.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, MADV_COLLAPSE) == 0 }
+        let address = self.start.as_ptr().wrapping_add(start);
+        // SAFETY: the range lies in the mapping, and gathering its pages changes no contents.
+        unsafe { libc::madvise(address.cast(), end - start, MADV_COLLAPSE) == 0 }
     }
 
-    /// Faults all pages in, so that a lack of memory is an error here and not a signal later. Needs
-    /// Linux 5.14.
-    pub(crate) fn populate(&self, advice: Advice) -> io::Result<()> {
-        Ok(self.advise(0, self.bytes, advice)?)
-    }
-
-    fn advise(&self, offset: usize, length: usize, advice: Advice) -> rustix::io::Result<()> {
-        let start = self.start.as_ptr().wrapping_add(offset);
+    fn advise(&self, part: &Range<usize>, advice: Advice) -> rustix::io::Result<()> {
+        let start = self.start.as_ptr().wrapping_add(part.start);
         // SAFETY: the callers name parts of the mapping, and populating them changes no contents.
-        unsafe { rustix::mm::madvise(start.cast(), length, advice) }
+        unsafe { rustix::mm::madvise(start.cast(), part.len(), advice) }
     }
 }
 
@@ -143,6 +153,11 @@ mod tests {
         Pages::map(memory, BYTES, ProtFlags::READ | ProtFlags::WRITE).unwrap()
     }
 
+    /// Bytes that the kernel has allocated for the memory.
+    fn allocated(memory: &OwnedFd) -> usize {
+        usize::try_from(rustix::fs::fstat(memory).unwrap().st_blocks).unwrap() * 512
+    }
+
     /// What the kernel reports about the mapping, in KiB.
     fn kernel_says(pages: &Pages, what: &str) -> usize {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -165,15 +180,30 @@ mod tests {
     fn memory_that_is_taken_on_huge_pages_lies_on_them_in_other_mappings_too_and_is_no_longer_than_asked() {
         let memory = memory();
         let owner = map(&memory);
-        let is_huge = owner.back_with_huge_pages();
+        let is_huge = owner.back_with_huge_pages(&(0..BYTES));
         let peer = map(&memory);
         for pages in [&owner, &peer] {
-            pages.populate(Advice::LinuxPopulateWrite).unwrap();
+            pages.populate(0..BYTES).unwrap();
             assert_eq!(kernel_says(pages, "Rss:"), BYTES / 1024);
             let huge_kib = if is_huge { 2 * HUGE_PAGE_BYTES / 1024 } else { 0 };
             assert!(kernel_says(pages, "ShmemPmdMapped:") >= huge_kib);
         }
-        let blocks = rustix::fs::fstat(&memory).unwrap().st_blocks;
-        assert_eq!(u64::try_from(blocks).unwrap() * 512, BYTES as u64);
+        assert_eq!(allocated(&memory), BYTES);
+    }
+
+    #[test]
+    fn only_the_parts_that_are_populated_take_memory_and_they_keep_their_contents() {
+        let memory = memory();
+        let pages = map(&memory);
+        assert_eq!(allocated(&memory), 0);
+        let first = 0..REGION_ALIGNMENT_BYTES;
+        pages.populate(first.clone()).unwrap();
+        assert_eq!(allocated(&memory), first.len());
+        rustix::io::pwrite(&memory, b"kept", 8).unwrap();
+        pages.populate(0..HUGE_PAGE_BYTES).unwrap();
+        assert_eq!(allocated(&memory), HUGE_PAGE_BYTES);
+        let mut contents = [0; 4];
+        rustix::io::pread(&memory, &mut contents, 8).unwrap();
+        assert_eq!(&contents, b"kept");
     }
 }

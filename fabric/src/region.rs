@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::{
     error::{OutOfBounds, RegionError},
     limits::{REGION_ALIGNMENT_BYTES, REGION_BYTES_MAX},
-    memory::{Mapping, RawSlice},
+    memory::{Mapping, Protection, RawSlice},
 };
 
 /// The seals of every memfd that processes share, so that nobody can shrink the memory under a
@@ -47,6 +47,19 @@ impl Region {
     /// [`RegionError::Length`] for a length that is not possible, [`RegionError::Os`] when there is
     /// not enough memory.
     pub fn allocate(bytes: usize) -> Result<Self, RegionError> {
+        let region = Self::reserve(bytes)?;
+        region.populate(0, bytes)?;
+        Ok(region)
+    }
+
+    /// Reserves `bytes` (a positive multiple of 4 KiB) of zeroed memory and allocates none of it.
+    /// The owner populates each part before it uses it or names it to a peer: a lack of memory is
+    /// then an error, and the part lies on huge pages. A `verbs` connection populates all of a
+    /// region that it registers.
+    ///
+    /// # Errors
+    /// As [`Region::allocate`].
+    pub fn reserve(bytes: usize) -> Result<Self, RegionError> {
         if bytes == 0 || !bytes.is_multiple_of(REGION_ALIGNMENT_BYTES) || bytes > REGION_BYTES_MAX {
             let (multiple, bytes_max) = (REGION_ALIGNMENT_BYTES, REGION_BYTES_MAX);
             return Err(RegionError::Length { bytes, multiple, bytes_max });
@@ -56,12 +69,19 @@ impl Region {
         let memory = rustix::fs::memfd_create("rackscan-region", flags).map_err(os("create"))?;
         rustix::fs::ftruncate(&memory, bytes as u64).map_err(os("size"))?;
         rustix::fs::fcntl_add_seals(&memory, SEALS).map_err(os("seal"))?;
-        let mapping = Mapping::of_new(&memory, bytes).map_err(|source| RegionError::Os {
-            action: "map",
-            bytes,
-            source,
-        })?;
+        let mapping = Mapping::new(&memory, bytes, Protection::ReadWrite);
+        let mapping = mapping.map_err(|source| RegionError::Os { action: "map", bytes, source })?;
         Ok(Self { shared: Arc::new(SharedMemory { memory, mapping: Arc::new(mapping) }) })
+    }
+
+    /// Allocates the memory of a part; what is allocated already keeps its contents.
+    ///
+    /// # Errors
+    /// When the part is not all inside, or there is not enough memory.
+    pub fn populate(&self, offset: usize, length: usize) -> Result<(), RegionError> {
+        self.slice(offset, length)?;
+        let populated = self.mapping().populate(offset..offset + length);
+        populated.map_err(|source| RegionError::Os { action: "allocate", bytes: length, source })
     }
 
     /// Length in bytes.

@@ -11,12 +11,12 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec},
+    event::{PollFd, PollFlags},
     io::Errno,
     net::{RecvFlags, SendFlags},
 };
 
-use crate::error::ConnectError;
+use crate::{error::ConnectError, timeout::poll_timeout};
 
 /// A connected, non-blocking socket during its handshake.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +48,7 @@ impl<'a> Stream<'a> {
             if left.is_zero() {
                 return Err(ConnectError::TimedOut { peer: self.peer(), phase });
             }
-            // A time beyond Timespec's range becomes an hour, after which the caller sleeps again.
-            let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+            let timeout = poll_timeout(left);
             let mut fds = [PollFd::from_borrowed_fd(self.socket, flags)];
             match rustix::event::poll(&mut fds, Some(&timeout)) {
                 Ok(0) | Err(Errno::INTR) => {}

@@ -12,6 +12,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use az::SaturatingAs;
+
 /// A wall clock.
 #[derive(Clone, Default)]
 pub struct WallClock(Source);
@@ -37,7 +39,7 @@ impl WallClock {
         match &self.0 {
             Source::Host => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+                since.as_millis().saturating_as::<u64>()
             }
             Source::Custom(read) => read(),
         }

@@ -18,6 +18,7 @@ use crate::{
     limits::{BLOCK_ROWS, KEY_FILTER_BYTES_MAX},
     simd::{Kernel, Level},
 };
+use az::SaturatingAs;
 use serde::{Deserialize, Serialize};
 
 /// Bits per key of a Bloom filter, as long as the filter stays within its size limit.
@@ -111,7 +112,7 @@ impl KeyFilter {
             blocks[block].iter_mut().zip(bits_of(hash)).for_each(|(word, bit)| *word |= bit);
         }
         // The count is for estimates, so it may saturate.
-        let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        let count = keys.len().saturating_as::<u32>();
         Self::named(Members::Blocks(blocks), count, bounds_of(keys))
     }
 
@@ -223,7 +224,7 @@ impl KeyFilter {
         };
         // Our filters are within KEY_FILTER_BYTES_MAX, and `from_bytes` refuses longer ones of
         // peers.
-        let length_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let length_bytes = bytes.saturating_as::<u32>();
         let with = |digest: u64, word: u64| mix(digest ^ word).wrapping_add(digest.rotate_left(17));
         let start = u64::from(length_bytes);
         let digest = match &members {

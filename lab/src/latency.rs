@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use az::SaturatingAs;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,7 @@ pub struct Latencies {
 
 impl Default for Latencies {
     fn default() -> Self {
-        let longest = u64::try_from(LATENCY_MAX.as_nanos()).unwrap_or(u64::MAX);
+        let longest = LATENCY_MAX.as_nanos().saturating_as::<u64>();
         let nanoseconds = Histogram::new_with_bounds(1, longest, LATENCY_DIGITS);
         Self { nanoseconds: nanoseconds.expect("limits.rs asserts that the bounds are possible") }
     }
@@ -29,7 +30,7 @@ impl Default for Latencies {
 impl Latencies {
     /// Records one duration.
     pub fn record(&mut self, latency: Duration) {
-        self.nanoseconds.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        self.nanoseconds.saturating_record(latency.as_nanos().saturating_as::<u64>());
     }
 
     /// Adds all durations of another histogram.

@@ -30,6 +30,7 @@ use crate::{
     profile::{ClusterProfile, Measured, NodeProfile, PageDemand, ScanProfile, SpeedFactors},
     ratio::{PassingRatio, Ratio},
 };
+use az::SaturatingAs;
 use rackscan_format::ids::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -377,7 +378,7 @@ impl Candidates {
         let options: Vec<Candidate> = options.collect();
         let bottleneck_s = options.iter().map(|option| option.bottleneck_s).fold(f64::INFINITY, f64::min);
         // The clamp is harmless: with that many segments left, every change is early enough.
-        let left = f64::from(u32::try_from(left).unwrap_or(u32::MAX));
+        let left = f64::from(left.saturating_as::<u32>());
         Self { node: profile.node, options, left_s: left * bottleneck_s, held_s: node.held_s() }
     }
 

@@ -29,7 +29,9 @@ struct Participants {
 
 impl Cluster for Participants {
     fn participant(&self, key: &Key) -> ParticipantId {
-        ParticipantId(u16::try_from(key.fingerprint().0 % u64::from(PARTICIPANTS)).unwrap_or_default())
+        ParticipantId(
+            u16::try_from(key.fingerprint().0 % u64::from(PARTICIPANTS)).expect("below PARTICIPANTS"),
+        )
     }
 
     fn lease(&self, participant: ParticipantId) -> LeaseId {

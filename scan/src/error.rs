@@ -2,6 +2,7 @@
 
 use crate::quota::Bounced;
 use arrow::error::ArrowError;
+use az::SaturatingAs;
 use rackscan_format::{
     ids::{ColumnId, DeviceId, PageNumber, SegmentId, TableId},
     segment::{Extent, SegmentDirectory},
@@ -128,7 +129,7 @@ impl ScanError {
                 let column = column(place.input);
                 // Pages are numbered in 16 bits (`InputPages::page_of`), so this never saturates; a
                 // panic would hide the fault.
-                let page = PageNumber(u16::try_from(place.page).unwrap_or(u16::MAX));
+                let page = PageNumber(place.page.saturating_as::<u16>());
                 let nowhere = Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: 0 };
                 let extent = directory.page(column, page).map_or(nowhere, |entry| entry.extent);
                 Self::Page { table, segment, column, page, extent, reason }

@@ -12,6 +12,7 @@ use crate::{
     prune::{Bounds, Verdict},
     types::arrow_type,
 };
+use az::SaturatingAs;
 use rackscan_format::{
     limits::BLOCK_ROWS,
     program::{Comparison, VerifiedProgram},
@@ -218,7 +219,7 @@ fn width(low: i64, high: i64) -> f64 {
 
 /// A count as a double. An estimate need not count beyond 2^32.
 fn count(count: usize) -> f64 {
-    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+    f64::from(count.saturating_as::<u32>())
 }
 
 /// Bytes of an output row: the maximum width on the wire for fixed types, the stored size of the

@@ -14,6 +14,8 @@
 
 use std::{fmt, time::Duration};
 
+use az::SaturatingAs;
+
 /// What one scan of one segment may use. The default has no bounds beyond
 /// [`ScanLimits`](crate::ScanLimits).
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,7 +110,7 @@ impl Meter {
             self.spent += now.saturating_sub(since);
         }
         // The caller chooses the clock, so a time beyond 64 bits of microseconds saturates.
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let micros = |time: Duration| time.as_micros().saturating_as::<u64>();
         (self.spent > cpu.most).then(|| (micros(self.spent), micros(cpu.most)))
     }
 

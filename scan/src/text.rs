@@ -20,6 +20,7 @@ use arrow::{
     buffer::{NullBuffer, OffsetBuffer},
     error::ArrowError,
 };
+use az::SaturatingAs;
 use rackscan_format::{
     encoding::{Encoding, dictionary::DictionaryPage, text::TextBuffer},
     limits::BLOCK_ROWS,
@@ -91,18 +92,17 @@ impl TextLeaf<'_> {
         let kept = match &memo.codes {
             Codes::Range(codes) if codes.is_empty() => Selection::NONE,
             Codes::Range(codes) => {
-                // A code is at most the number of a page's entries, so it never saturates.
-                let stored = |code: usize| i64::try_from(code).unwrap_or(i64::MAX);
+                let stored = |code: usize| i64::try_from(code).expect("a page has fewer than 2^63 entries");
                 narrow::interval(&block, stored(codes.start), stored(codes.end - 1), buffers)
             }
             Codes::Table(table) => {
                 // Only a forged page has a negative reference. No entry follows it, so none
                 // matches.
-                let first = usize::try_from(block.reference()).unwrap_or(usize::MAX).min(table.len());
-                let answers = &table[first..];
+                let first = usize::try_from(block.reference()).ok();
+                let answers = first.and_then(|first| table.get(first..)).unwrap_or_default();
                 // The span is the writer's claim, which may be wrong: codes that are looked up are
                 // still checked against the table.
-                let span = usize::try_from(block.descriptor().span).unwrap_or(usize::MAX);
+                let span = block.descriptor().span.saturating_as::<usize>();
                 match answers.get(..=span) {
                     Some(same) if same.iter().all(|answer| *answer == 0) => Selection::NONE,
                     Some(same) if same.iter().all(|answer| *answer == 1) => Selection::first(BLOCK_ROWS),

@@ -1,6 +1,7 @@
 //! Maps the types of a program's values and output to arrow types.
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use az::SaturatingAs;
 use rackscan_format::program::{ValueType, VerifiedProgram};
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub fn arrow_type(value_type: ValueType) -> DataType {
 /// precision, at most 38. A larger one, of a type that nobody has verified, stays larger than every
 /// precision, so arrow refuses it with an error.
 pub(crate) fn arrow_scale(scale: u8) -> i8 {
-    i8::try_from(scale).unwrap_or(i8::MAX)
+    scale.saturating_as::<i8>()
 }
 
 /// The schema of a program's batches: columns named by position (`0`, `1`, ...), all nullable.

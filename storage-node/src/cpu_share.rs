@@ -8,6 +8,7 @@
 //! - Quotas may change while the process runs. One thread reads them again, at most once in
 //!   [`LOOK_EVERY_MS`].
 
+use az::SaturatingAs;
 use rackscan_fabric::allow_spinning;
 use std::{
     fs, io,
@@ -128,7 +129,7 @@ impl CpuShare {
 
     /// Thousandths of a processor.
     pub(crate) fn milli(&self) -> u32 {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = self.started.elapsed().as_millis().saturating_as::<u64>();
         let good_until = self.good_until.load(Ordering::Relaxed);
         if now >= good_until {
             let next = now.saturating_add(LOOK_EVERY_MS);
@@ -153,7 +154,7 @@ fn look() -> u32 {
 
 fn milli_now() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let all = u32::try_from(cores).unwrap_or(u32::MAX).saturating_mul(1000);
+    let all = cores.saturating_as::<u32>().saturating_mul(1000);
     let quota = ControlGroup::own().ok().flatten().and_then(|group| group.quota_milli());
     quota.map_or(all, |quota| quota.min(all)).max(1)
 }

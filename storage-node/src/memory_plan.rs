@@ -32,6 +32,7 @@
 //!   start, or admitted against its bound.
 //! - Every part is large enough for any single request to make progress alone.
 
+use az::SaturatingAs;
 use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::{
     CONNECTION_DESCRIPTORS, Wire,
@@ -130,7 +131,7 @@ impl ParticipantPlan {
         let whole = |bytes: u64| bytes - bytes % REGION_ALIGNMENT_BYTES as u64;
         let feed_bytes = whole((bytes / FEED_SHARE).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX));
         let half = bytes.saturating_sub(transit_bytes + feed_bytes) / 2;
-        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let size = |bytes: u64| bytes.saturating_as::<usize>();
         // A value is in a slot and among the versions, so both fill equally.
         let (slots_bytes, versions_bytes) = (size(whole(half)), size(half));
         Self { copies_bytes, transit_bytes, feed_bytes: size(feed_bytes), slots_bytes, versions_bytes }
@@ -180,7 +181,7 @@ impl MemoryPlan {
                 scan_workers: config.scan_workers,
             });
         }
-        let whole_buffers = |bytes: u64| usize::try_from(bytes - bytes % buffer).unwrap_or(usize::MAX);
+        let whole_buffers = |bytes: u64| (bytes - bytes % buffer).saturating_as::<usize>();
         let scan_worker = part(SCAN_PARTS) / workers;
         let staging_bytes = whole_buffers(part(STAGING_PARTS) / reactors - ECHO_BYTES as u64);
         Ok(Self {
@@ -192,7 +193,7 @@ impl MemoryPlan {
             staging_bytes: if maps_all_memory(config) { 2 * BUFFER_BYTES_MAX } else { staging_bytes },
             append_bytes: whole_buffers(part(APPEND_PARTS) / reactors),
             scan_page_bytes: whole_buffers(scan_worker / 2),
-            scan_work_bytes: usize::try_from(scan_worker / 2).unwrap_or(usize::MAX),
+            scan_work_bytes: (scan_worker / 2).saturating_as::<usize>(),
             metadata_bytes: part(METADATA_PARTS),
             connections,
             connection_bytes,

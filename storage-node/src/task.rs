@@ -111,7 +111,7 @@ impl Tasks {
     pub(crate) fn insert(&mut self, make: impl FnOnce(TaskIndex) -> Task) -> TaskIndex {
         let index = self.free.pop().unwrap_or_else(|| {
             self.tasks.push(None);
-            u32::try_from(self.tasks.len() - 1).unwrap_or(u32::MAX)
+            u32::try_from(self.tasks.len() - 1).expect("fewer tasks than 2^32")
         });
         self.tasks[index as usize] = Some(make(TaskIndex(index)));
         TaskIndex(index)

@@ -16,6 +16,7 @@
 //!   modules, cycles        every file is compiled; no import cycles
 //!   names, root, length    names that say something; entries of the root; short enough
 //! rules about contents
+//!   conversions            numbers that do not fit are clamped by name, or fail
 //!   source, lex            unfinished code, ASCII, opening sentences; separates code from comments
 //!   width, words, links    columns; names use words of the glossary; links of documents
 //! ```
@@ -27,6 +28,7 @@
 
 #![forbid(unsafe_code)]
 
+mod conversions;
 mod cycles;
 mod dependencies;
 mod fence;
@@ -44,6 +46,7 @@ mod violation;
 mod width;
 mod words;
 
+pub use conversions::silent_conversions;
 pub use cycles::import_cycles;
 pub use dependencies::unreasoned_dependencies;
 pub use fence::{UNSAFE_FOLDERS, missing_forbid, unfenced_unsafe};

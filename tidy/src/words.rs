@@ -48,7 +48,7 @@ pub const RETIRED_WORDS: &[RetiredWord] = &[
     RetiredWord { word: "parcel", instead: "payload", left: 0 },
     RetiredWord { word: "rot", instead: "corruption", left: 0 },
     RetiredWord { word: "rotten", instead: "corrupt", left: 0 },
-    RetiredWord { word: "seal", instead: "flush", left: 14 },
+    RetiredWord { word: "seal", instead: "flush", left: 15 },
     RetiredWord { word: "sealed", instead: "flushed", left: 1 },
     RetiredWord { word: "sealer", instead: "flush", left: 0 },
     RetiredWord { word: "sealing", instead: "flush", left: 2 },

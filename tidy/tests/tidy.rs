@@ -7,8 +7,9 @@ use std::sync::LazyLock;
 use rackscan_tidy::{
     DEV_UPWARD, FENCES, LONG_FILES, NON_ASCII_FILES, Package, RANKS, RETIRED_WORDS, Tree, Violation,
     broken_links, dead_files, import_cycles, is_rust, is_source, leftovers, long_document, missing_forbid,
-    missing_opening, missing_workspace_lints, not_ascii, outside_fences, packages, retired_words, too_long,
-    too_wide, unexpected_root_entries, unfenced_unsafe, unreasoned_dependencies, vague_name, wrong_direction,
+    missing_opening, missing_workspace_lints, not_ascii, outside_fences, packages, retired_words,
+    silent_conversions, too_long, too_wide, unexpected_root_entries, unfenced_unsafe,
+    unreasoned_dependencies, vague_name, wrong_direction,
 };
 
 static ROOT: LazyLock<&Path> =
@@ -93,6 +94,11 @@ fn unsafe_code_is_fenced_and_announced() {
 #[test]
 fn nothing_unfinished_is_left() {
     assert_none(texts(is_source).flat_map(|(path, text)| leftovers(path, text)));
+}
+
+#[test]
+fn a_number_that_does_not_fit_is_a_named_clamp_or_a_failure() {
+    assert_none(texts(is_rust).flat_map(|(path, text)| silent_conversions(path, text)));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use az::SaturatingAs;
 use rackscan_fabric::{
     Address, ClusterKey, Connection, Event, Listener, Operation, PostError, connect,
     inbox::{ArrivalKind, Assignment, AssignmentConfig, Inbox, InboxConfig, Move, Ring, SenderId},
@@ -156,7 +157,7 @@ fn run(
         let theirs = received.numbers.iter().filter(|(number, _)| partner(**number) == partners);
         let count =
             theirs.filter(|(_, sender)| matches!(inbox.ring_of(**sender), Some(Ring::Private(_)))).count();
-        u16::try_from(count).unwrap_or(u16::MAX)
+        count.saturating_as::<u16>()
     };
     let memory = inbox.memory();
     let push_bytes = u64::from(senders) * shape.ring_bytes as u64;

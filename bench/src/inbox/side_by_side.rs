@@ -4,6 +4,7 @@
 //! - A latency is half of a ping-pong's round trip, with both sides polling (5.2). A bandwidth is
 //!   that of a stream to a receiver that takes every message out of its ring and counts it.
 
+use az::SaturatingAs;
 use serde::Serialize;
 
 use crate::{
@@ -90,8 +91,8 @@ fn measure(
     options: &InboxOptions,
 ) -> Result<InboxLine, FabricBenchError> {
     let message = Outgoing::new(bytes)?;
-    let fitting = u32::try_from((MEBIBYTES_PER_TURN as usize) << 20).unwrap_or(u32::MAX)
-        / u32::try_from(bytes.max(1)).unwrap_or(u32::MAX);
+    let fitting =
+        ((MEBIBYTES_PER_TURN as usize) << 20).saturating_as::<u32>() / bytes.max(1).saturating_as::<u32>();
     let trips = times(TRIPS_PER_TURN.min(fitting), options.effort);
     let stream = times(STREAM_MESSAGES_MAX.min(fitting), options.effort);
     // Indexed by way of receiving, then by turn.

@@ -15,6 +15,7 @@
 
 use super::{Expected, RefreshError, Streams};
 use crate::Provenance;
+use az::SaturatingAs;
 use rackscan_datasets::refresh::orders_per_stream;
 use rackscan_engine::Engine;
 use rackscan_lab::median;
@@ -195,7 +196,7 @@ impl Watched {
     fn new(options: &InterferenceOptions) -> Result<Self, RefreshError> {
         let touched = orders_per_stream(options.scale, options.first_stream)? * 2;
         let for_each = ORDERS_AHEAD.div_ceil(touched.max(1)).max(STREAMS_AHEAD_MIN);
-        let ahead = options.streams.saturating_mul(u32::try_from(for_each).unwrap_or(u32::MAX));
+        let ahead = options.streams.saturating_mul(for_each.saturating_as::<u32>());
         Ok(Self { scale: options.scale, ahead, end: options.first_stream, expected: Expected::default() })
     }
 
@@ -207,7 +208,7 @@ impl Watched {
         let exists = |stream: &u32| orders_per_stream(self.scale, *stream).is_ok();
         let more: Vec<u32> = (self.end..next.saturating_add(self.ahead)).take_while(exists).collect();
         runtime.block_on(self.expected.add(engine, self.scale, &more))?;
-        self.end += u32::try_from(more.len()).unwrap_or(u32::MAX);
+        self.end += more.len().saturating_as::<u32>();
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! has its order.
 
 use super::RefreshError;
+use az::SaturatingAs;
 use rackscan_datasets::refresh;
 use rackscan_engine::{
     Engine,
@@ -45,8 +46,7 @@ impl Expected {
         let mut old = BTreeMap::new();
         for stream in streams {
             let new = refresh::new_sales(scale, *stream)?;
-            self.lines
-                .extend(new.map(|order| (order.key, i64::try_from(order.lines.len()).unwrap_or(i64::MAX))));
+            self.lines.extend(new.map(|order| (order.key, order.lines.len().saturating_as::<i64>())));
             old.extend(refresh::old_sales(scale, *stream)?.map(|key| (key, 0)));
         }
         let counted = Self { lines: old }.count(engine).await?;

@@ -15,6 +15,7 @@ use crate::{
     memory::available,
     private,
 };
+use az::SaturatingAs;
 use rackscan_fabric::{ClusterKey, limits::SOCKET_PATH_BYTES_MAX};
 use rackscan_storage_node::limits::{
     ADAPTER_CONNECTION_BYTES, RELAY_BYTES_DEFAULT, RELAY_BYTES_MIN, RELAY_LINKS_SPARE,
@@ -223,7 +224,7 @@ pub(super) fn free_ports(host: &str, count: usize) -> Result<Vec<u16>, Failure> 
     let mut ports = lasting_ports(ephemeral(&text));
     // A random start, so that concurrent commands try different ports.
     let start = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), count);
-    let start = usize::try_from(start % ports.len().max(1) as u64).unwrap_or(0);
+    let start = (start % ports.len().max(1) as u64).saturating_as::<usize>();
     ports.rotate_left(start);
     // The sockets stay bound until all ports are known, so that no port is returned twice.
     let mut held: Vec<TcpListener> = Vec::with_capacity(count);

@@ -40,8 +40,8 @@ pub(crate) use members::{check_members, folder_ids};
 pub(crate) use overrides::{check_page_cache, page_cache, start_with_overrides};
 pub(crate) use placement_nodes::{PlacementNodes, PlacementNodesOptions};
 pub(crate) use process::{
-    ENDING_TIME_MAX, Lifelines, STOP_TIME_MAX, is_running, outdated, owner, start_for_command, start_one,
-    start_to_stay, wait_until_gone,
+    ENDING_TIME_MAX, Lifelines, STOP_TIME_MAX, embedding_command, is_running, outdated, owner,
+    start_for_command, start_one, start_to_stay, wait_until_gone,
 };
 pub(crate) use relays::RelayOptions;
 pub(crate) use relocate::move_node;

@@ -196,6 +196,34 @@ pub(crate) fn owner(node: &Member) -> Option<FolderOwner> {
     })
 }
 
+/// The command that started nodes of this host that end with it: its process id and arguments.
+/// `None` if the nodes that run were started to stay.
+pub(crate) fn embedding_command(file: &ClusterFile) -> Option<(u32, String)> {
+    find_embedding_command(file)?;
+    // The nodes of a command that was killed are about to end.
+    wait_for_ending(file, &file.members_here().collect::<Vec<_>>());
+    find_embedding_command(file)
+}
+
+fn find_embedding_command(file: &ClusterFile) -> Option<(u32, String)> {
+    file.members_here().find_map(|node| {
+        let pid = owner(node)?.process_id?;
+        let arguments = arguments_of(pid)?;
+        if !arguments.iter().any(|argument| argument == LIFELINE) {
+            return None;
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
+        Some((parent, arguments_of(parent)?.join(" ")))
+    })
+}
+
+fn arguments_of(pid: u32) -> Option<Vec<String>> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    Some(line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
 /// Waits for nodes of a command that has just ended: they no longer listen, but still hold the
 /// locks of their folders.
 fn wait_for_ending(file: &ClusterFile, here: &[&Member]) {
@@ -260,6 +288,9 @@ pub(crate) fn wait_until_gone(file: &ClusterFile, node: &Member, time_max: Durat
     true
 }
 
+/// The flag of a node that ends with the command that started it.
+const LIFELINE: &str = "--lifeline";
+
 /// How long a node's process runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lifetime {
@@ -289,7 +320,7 @@ fn spawn(file: &ClusterFile, node: &Member, lifetime: Lifetime) -> Result<Child,
     // A process group of its own: Ctrl-C reaches only the command, which then ends its nodes.
     command.process_group(0).stdout(Stdio::null()).stderr(log);
     match lifetime {
-        Lifetime::OfCommand => command.arg("--lifeline").stdin(Stdio::piped()),
+        Lifetime::OfCommand => command.arg(LIFELINE).stdin(Stdio::piped()),
         Lifetime::Independent => command.stdin(Stdio::null()),
     };
     command

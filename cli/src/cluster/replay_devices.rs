@@ -16,6 +16,7 @@ use super::{
     start_with_overrides,
 };
 use crate::{args::Global, failure::Failure};
+use az::SaturatingAs;
 use rackscan_device::{Access, Device};
 use rackscan_fabric::{Address, ClusterKey, Wire};
 use rackscan_format::{
@@ -116,7 +117,7 @@ impl ReplayDevices {
             BridgeKind::Reactor => connections.min(2),
             BridgeKind::Static | BridgeKind::Dynamic => connections.min(64),
         };
-        let serving = u16::try_from(serving).unwrap_or(1);
+        let serving = serving.saturating_as::<u16>();
         let folder = scratch.folder.clone();
         let mut nodes = ScratchNodes::create(&scratch)?;
         let node = nodes.started(&NodeShape { bridge, io, io_threads, serving, pin: false })?;
@@ -174,7 +175,7 @@ impl ReplayDevices {
                     Device::open(&described.path, Access::ReadOnly).map_err(|error| Failure::of(&error))?;
                 targets.push(TargetDevice {
                     node,
-                    device: u16::try_from(number).unwrap_or(u16::MAX),
+                    device: number.saturating_as::<u16>(),
                     reads: Area { offset_bytes: 0, length_bytes: device.bytes() },
                     writes: None,
                     align_bytes: device.alignment().offset_bytes,

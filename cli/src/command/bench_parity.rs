@@ -15,6 +15,7 @@ use crate::{
     output::{Cell, TextTable},
     progress,
 };
+use az::SaturatingAs;
 use rackscan_client::NodeEndpoint;
 use rackscan_fabric::{Address, Wire};
 use rackscan_lab::{
@@ -35,7 +36,7 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
     let link = asked.client_link.map(|rate| narrow_link(asked, rate)).transpose()?;
     let stop = stop_on_signals()?;
     let provenance = Provenance::now("parity", 0.0);
-    let length = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let length = |bytes: u64| bytes.saturating_as::<usize>();
     let plan = Plan {
         cases: cases(asked),
         ways: asked.ways.clone(),
@@ -84,7 +85,7 @@ fn cases(asked: &BenchParity) -> Vec<Case> {
             for to in &asked.to {
                 let (nodes, wire, on_disk) = (usize::from(*nodes), (*wire).into(), *to == CellsTo::Disk);
                 let case = |block: &u64| {
-                    let slice_bytes = usize::try_from(*block).unwrap_or(usize::MAX);
+                    let slice_bytes = (*block).saturating_as::<usize>();
                     Case { nodes, wire, parity, slice_bytes, on_disk }
                 };
                 cases.extend(asked.blocks.iter().map(case));
@@ -109,7 +110,7 @@ impl Host<'_> {
             self.running = None;
             let options = RelayOptions {
                 folder: self.asked.folder.clone(),
-                nodes: u16::try_from(nodes).unwrap_or(u16::MAX),
+                nodes: nodes.saturating_as::<u16>(),
                 link: self.link.as_ref(),
                 wires: self.asked.wires.iter().map(|wire| (*wire).into()).collect(),
                 relay_bytes: self.relay_bytes.max(RELAY_BYTES_MIN),

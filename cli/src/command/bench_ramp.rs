@@ -13,6 +13,7 @@ use crate::{
     output::{Cell, TextTable, print_text},
     progress,
 };
+use az::SaturatingAs;
 use rackscan_client::{LinesOptions, NodeEndpoint, Operations as SessionOperations, SessionOptions};
 use rackscan_fabric::{ClusterKey, Wire};
 use rackscan_lab::{
@@ -284,7 +285,7 @@ pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
     let session = |_: u32| open(&endpoints, &key, &series);
     let mut chaos = |strike: Strike| {
         let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        let node = |node: u32| u16::try_from(node).unwrap_or(u16::MAX);
+        let node = |node: u32| node.saturating_as::<u16>();
         let struck = match strike {
             Strike::Kill { node: of } => nodes.kill(node(of)),
             Strike::Restart { node: of } => nodes.start_again(node(of)),

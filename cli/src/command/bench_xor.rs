@@ -8,6 +8,7 @@ use crate::{
     output::{Cell, TextTable},
     progress,
 };
+use az::SaturatingAs;
 use rackscan_lab::{
     Provenance,
     xor::{XorLine, XorSpeed, report, table},
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 /// Measures every block size.
 pub(crate) fn run(asked: &BenchXor) -> Result<(), Failure> {
-    let blocks = asked.blocks.iter().map(|bytes| usize::try_from(*bytes).unwrap_or(usize::MAX));
+    let blocks = asked.blocks.iter().map(|bytes| (*bytes).saturating_as::<usize>());
     let speed = XorSpeed {
         blocks: blocks.collect(),
         rounds: asked.repeat,

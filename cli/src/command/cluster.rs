@@ -5,7 +5,8 @@ use crate::{
     args::{Cluster, Format, Global},
     cluster::{
         ClusterFile, ENDING_TIME_MAX, Member, STARTING_LOCK, STOP_TIME_MAX, Shape, check_members,
-        find_or_create_shaped, is_running, lock, outdated, owner, start_to_stay, wait_until_gone,
+        embedding_command, find_or_create_shaped, is_running, lock, outdated, owner, start_to_stay,
+        wait_until_gone,
     },
     failure::Failure,
     output::{Cell, TextTable, count_of, print_text},
@@ -48,6 +49,12 @@ fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
     // Only one command at a time starts nodes.
     let _starting = lock(&file.folder, STARTING_LOCK, File::lock)?;
     check_members(&file, None)?;
+    if let Some((process, command)) = embedding_command(&file) {
+        let folder = file.folder.display();
+        return Err(Failure::Runtime(format!(
+            "the nodes of {folder} were started by another command and end with it (process {process}: {command}): end it, then run `rackscan cluster start` again"
+        )));
+    }
     let (started, failed) = start_to_stay(&file);
     let running = file.members_here().count() - started.len() - failed.len();
     note!("started {}, {running} ran already ({})", count_of(started.len(), "node"), file.path.display());

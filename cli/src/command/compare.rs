@@ -118,7 +118,7 @@ impl Runs {
             Cell::Number(format!("{:.1}", time.copied().unwrap_or_default().as_secs_f64() * 1e3))
         };
         let cpu = |us: u64| Cell::Number(format!("{:.1}", Duration::from_micros(us).as_secs_f64() * 1e3));
-        let work = &self.figures.work;
+        let work = self.figures.all_work();
         let same = answers.iter().all(|answer| Some(answer) == answers.first());
         let rows = self.answers.last().map_or(0, |answer| answer.rows);
         let mut cells = vec![name, ms(times.first()), ms(times.get(times.len() / 2))];

@@ -1,7 +1,10 @@
 //! Tests killed nodes, stopped nodes, interrupted loads and flipped bytes: each leads to a clear
 //! error, without a hang or a loss of data.
 
-use super::support::{Data, kill};
+use super::{
+    shells::OpenShell,
+    support::{Data, kill},
+};
 use std::{
     os::unix::fs::FileExt,
     process::{Command, Stdio},
@@ -27,6 +30,22 @@ fn a_killed_node_is_named_and_comes_back_with_its_data() {
     assert!(status.stdout().contains("down") && status.stderr().contains("node 2"), "{}", status.stderr());
     data.run("cluster start").succeeds();
     assert!(data.run("query q06").succeeds().contains("1193053.2253"));
+    data.run("cluster stop").succeeds();
+}
+
+#[test]
+fn nodes_that_end_with_a_shell_are_not_taken_for_nodes_that_stay() {
+    let data = Data::new("embedded");
+    let mut shell = OpenShell::start(&data, &[]);
+    shell.say("SELECT 40 + 2 AS answer");
+    shell.answers("42");
+    let started_by = ["were started by another command and end with it", "shell --format csv"];
+    data.run("cluster start").fails(1, &started_by);
+    shell.say("SELECT 40 + 3 AS answer");
+    shell.answers("43");
+    assert_eq!(shell.end(), None);
+    data.run("cluster start").succeeds();
+    assert_eq!(pids(&data).len(), 4);
     data.run("cluster stop").succeeds();
 }
 

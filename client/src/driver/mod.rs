@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rackscan_fabric::Event;
+use rackscan_fabric::{Event, poll_timeout};
 use rackscan_format::message::LoadReport;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::sync::mpsc;
@@ -318,8 +318,7 @@ impl DriverThread {
     }
 }
 
-/// Rounds up, so that a deadline has passed when the sleep ends. A time that is too long becomes an
-/// hour; the loop sleeps again after that.
+/// Rounds up, so that a deadline has passed when the sleep ends.
 fn timespec(time: Duration) -> Timespec {
-    Timespec::try_from(time + Duration::from_millis(1)).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 })
+    poll_timeout(time.saturating_add(Duration::from_millis(1)))
 }

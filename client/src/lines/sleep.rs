@@ -12,6 +12,7 @@ use std::{
 };
 
 use rackscan_device::Wait;
+use rackscan_fabric::poll_timeout;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{LineEvent, Lines, node_line::NodeLine};
@@ -153,8 +154,7 @@ impl Lines {
     }
 }
 
-/// Rounds up, so that a deadline has passed when the sleep ends. A time that is too long becomes an
-/// hour; the caller sleeps again after that.
+/// Rounds up, so that a deadline has passed when the sleep ends.
 fn timespec(time: Duration) -> Timespec {
-    Timespec::try_from(time + Duration::from_micros(100)).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 })
+    poll_timeout(time.saturating_add(Duration::from_micros(100)))
 }

@@ -9,6 +9,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use az::SaturatingAs;
 use futures::future::try_join_all;
 use rackscan_format::{
     codec::{self, Envelope},
@@ -172,7 +173,7 @@ impl LoadSession {
             };
             let span = reply.span.ok_or(ClientError::Closed)?;
             // At most the target is read, whatever the node says: decoding checks the bytes.
-            let length = usize::try_from(written).unwrap_or(usize::MAX).min(span.length_bytes());
+            let length = written.saturating_as::<usize>().min(span.length_bytes());
             let mut bytes = vec![0; length];
             span.copy_out(0, &mut bytes).map_err(|error| self.unprotectable(error.to_string()))?;
             let told = codec::decode_envelope(Envelope::LoadHeld, "what a load holds", &bytes);

@@ -14,6 +14,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use az::SaturatingAs;
 use futures::{StreamExt, TryStreamExt, future::join_all, stream};
 use rackscan_format::{
     ids::{NodeId, TableId},
@@ -413,7 +414,7 @@ fn name(stripes: &Stripes, node: usize, place: u64) -> String {
     let stream = &stripes.set.streams[node];
     let pages = stream.extents().count() as u64;
     // A number beyond usize has no extent: the description names the number then.
-    let at = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let at = |number: u64| number.saturating_as::<usize>();
     let (what, extent) = match place.checked_sub(pages) {
         None => ("page", stream.extents().nth(at(place))),
         Some(cell) => ("parity", stream.parity.get(at(cell)).map(|cell| cell.extent)),

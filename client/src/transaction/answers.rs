@@ -8,6 +8,7 @@
 
 use std::time::Instant;
 
+use az::SaturatingAs;
 use rackscan_fabric::RemoteRegion;
 use rackscan_format::{
     codec,
@@ -70,7 +71,7 @@ impl Session {
         let (region, memory) = self.lines.memory(at).ok_or("its connection has ended")?;
         let begin = self.parts.answers.start;
         // A length beyond usize is refused below.
-        let length = usize::try_from(beside.length_bytes).unwrap_or(usize::MAX);
+        let length = beside.length_bytes.saturating_as::<usize>();
         let is_there = beside.key == memory.key && beside.offset_bytes == memory.offset_bytes + begin as u64;
         if !is_there || length > answer_bytes {
             return Err(format!(

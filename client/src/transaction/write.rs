@@ -16,6 +16,7 @@
 
 use std::time::{Duration, Instant};
 
+use az::SaturatingAs;
 use rackscan_ramp::{
     algorithm::{Abortion, Algorithm, Begun, Interruption, Outcome},
     item::{Key, Value, Write},
@@ -166,7 +167,7 @@ fn unknown(timestamp: Timestamp, participants: Vec<ParticipantId>) -> Transactio
 /// to clients that write the same key from nearby.
 fn ahead(newest: Timestamp, taken: Duration) -> Timestamp {
     // Participants refuse timestamps that are further ahead of their clocks.
-    let ms = u64::try_from(taken.as_millis()).unwrap_or(u64::MAX).min(CLOCK_SKEW_MS_MAX);
+    let ms = taken.as_millis().saturating_as::<u64>().min(CLOCK_SKEW_MS_MAX);
     Timestamp { time: newest.time.saturating_add(ms << LOGICAL_BITS), ..newest }
 }
 

@@ -107,9 +107,10 @@ impl Watches {
         wait_max: Option<Duration>,
         report: &mut dyn FnMut(Completion),
     ) -> Result<bool, Errno> {
-        // A wait that is too long for a timespec is cut to an hour: the caller waits again.
-        let timeout = wait_max
-            .map(|wait_max| Timespec::try_from(wait_max).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 }));
+        // A longer wait is cut to an hour: the caller waits again.
+        let timeout = wait_max.map(|wait_max| {
+            Timespec::try_from(wait_max.min(Duration::from_secs(3600))).expect("an hour fits a timespec")
+        });
         let mut events = std::mem::take(&mut self.events);
         let spare = rustix::buffer::spare_capacity(&mut events);
         let waited = epoll::wait(&self.epoll, spare, timeout.as_ref());

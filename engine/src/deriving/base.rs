@@ -18,6 +18,7 @@
 
 use super::amounts::{GROUP, HIGH, LOW, ROWS, divided};
 use crate::{changes::encoded, error::EngineError, limits::VIEW_GROUPS_MAX, pushdown::arrow_type};
+use az::SaturatingAs;
 use datafusion::arrow::{
     array::{ArrayRef, AsArray, RecordBatch},
     datatypes::{DataType, Decimal128Type},
@@ -117,7 +118,7 @@ impl NewBase<'_> {
         for batch in &batches {
             for value in encoded(&definition, &types, batch)? {
                 let value = Value::new(&value).map_err(|error| EngineError::Execution(error.to_string()))?;
-                let number = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+                let number = u32::try_from(rows.len()).expect("a view has fewer than 2^32 groups");
                 let row = RowIdentity::Inserted { by: Timestamp::FIRST, number };
                 rows.insert(row, RowVersion { timestamp: Timestamp::FIRST, value });
             }
@@ -169,7 +170,7 @@ impl NewBase<'_> {
     fn definition(&self) -> TableDefinition {
         let table = self.table;
         let group = table.columns.get(self.sum.group.index());
-        let scale = u8::try_from(self.sum.scale(table)).unwrap_or(DECIMAL_DIGITS_MAX);
+        let scale = self.sum.scale(table).saturating_as::<u8>();
         let column = |name: &str, column_type, nullable| ColumnDefinition {
             name: name.to_owned(),
             column_type,

@@ -18,7 +18,5 @@ pub(super) async fn scan(work: &SegmentWork, run: &Run, sink: &mut Sink) -> Resu
         // that it got too few pages.
         std::future::ready(Ok(pages.unwrap_or_default()))
     };
-    let stats = scan_here(work, 0, sink, pages).await?;
-    work.counters.beside(&stats);
-    Ok(())
+    scan_here(work, 0, sink, pages).await
 }

@@ -7,6 +7,7 @@
 
 use super::repeats::Repeats;
 use crate::trace::TraceSink;
+use az::SaturatingAs;
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_fabric::Address;
 use rackscan_format::{
@@ -274,7 +275,7 @@ impl QueryContext {
         let unavailable =
             if self.cluster.unavailable_max() > 0 { self.cluster.unavailable() } else { Vec::new() };
         let state = self.loads.state();
-        let cores = u16::try_from(self.threads).unwrap_or(u16::MAX);
+        let cores = self.threads.saturating_as::<u16>();
         let nodes = state.nodes.iter().map(|(&node, load)| {
             let attachment = match self.devices.attached(node) {
                 Ok(()) => Attachment::Attached,

@@ -94,7 +94,7 @@ impl Counters {
     }
 
     /// Adds the scan of a run of changed rows.
-    pub(super) fn beside(&self, stats: &ScanStats) {
+    pub(super) fn changed_rows(&self, stats: &ScanStats) {
         let figures = &mut self.state().figures;
         figures.changed.add(&ChangedRows {
             runs: 1,

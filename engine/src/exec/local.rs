@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// Reads pages from attached devices and scans them in the engine, from `first_block` on.
 pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) -> Result<(), ScanError> {
-    scan_here(work, first_block, sink, async |wanted| read(work, &wanted).await).await.map(|_| ())
+    scan_here(work, first_block, sink, async |wanted| read(work, &wanted).await).await
 }
 
 /// Reads pages from attached devices. Corrupt pages of a protected table are reconstructed from

@@ -9,6 +9,7 @@ use super::{
     counters::{Counters, Placed},
 };
 use crate::report::{Figures, ScanReason};
+use az::SaturatingAs;
 use datafusion::arrow::{
     array::{Array, AsArray, RecordBatch},
     datatypes::DataType,
@@ -135,7 +136,7 @@ impl Meter {
         let mut state = self.state();
         state.observed.rows_scanned += stats.rows_scanned;
         state.observed.rows_selected += stats.rows_selected;
-        state.observed.pages.pages += u32::try_from(stats.pages_read).unwrap_or(u32::MAX);
+        state.observed.pages.pages += stats.pages_read.saturating_as::<u32>();
         state.observed.pages.bytes += stats.bytes_read;
         let figures = &mut state.figures;
         figures.pages_read += stats.pages_read;
@@ -221,12 +222,12 @@ fn seconds(us: u64) -> f64 {
 }
 
 fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    time.as_micros().saturating_as::<u64>()
 }
 
 /// CPU time of this thread so far, in microseconds.
 fn thread_cpu_us() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    let part = |value: i64| value.saturating_as::<u64>();
     part(time.tv_sec) * 1_000_000 + part(time.tv_nsec) / 1000
 }

@@ -49,6 +49,7 @@ use crate::{
     snapshot::TableSnapshot,
     sql_text::SqlText,
 };
+use az::SaturatingAs;
 use counters::Counters;
 use datafusion::{
     arrow::datatypes::SchemaRef,
@@ -203,12 +204,12 @@ impl ScanExec {
         })
     }
 
-    /// What it has done so far, including its index lookup; `None` before it began.
+    /// What it has done so far, with its index lookup; `None` before it began.
     pub(crate) fn figures(&self) -> Option<ScanFigures> {
         let mut figures = self.counters.figures()?;
         let lookup = self.lookup.as_ref().and_then(|lookup| lookup.plan().downcast_ref::<Self>());
         if let Some(looked) = lookup.and_then(Self::figures) {
-            figures.add_work(&looked);
+            figures.index_lookup = Some(looked.work);
         }
         Some(figures)
     }
@@ -259,7 +260,7 @@ impl ScanExec {
             Output::Groups { .. } => {
                 let groups = groups_max(&self.request.program, &self.snapshot).unwrap_or(f64::INFINITY);
                 let groups = profile::rounded(groups.min(self.rows_selected())).max(1);
-                let num_rows = Precision::Inexact(usize::try_from(groups).unwrap_or(usize::MAX));
+                let num_rows = Precision::Inexact(groups.saturating_as::<usize>());
                 return Statistics::new_unknown(&self.schema()).with_num_rows(num_rows);
             }
         };
@@ -268,7 +269,7 @@ impl ScanExec {
         let num_rows = if unfiltered {
             whole.num_rows
         } else {
-            Precision::Inexact(usize::try_from(profile::rounded(self.rows_selected())).unwrap_or(usize::MAX))
+            Precision::Inexact(profile::rounded(self.rows_selected()).saturating_as::<usize>())
         };
         let mut statistics = Statistics { num_rows, ..Statistics::default() };
         let mut row_bytes = 0;

@@ -7,6 +7,7 @@ use crate::{
     pushdown::{output_nodes, reachable},
     snapshot::TableSnapshot,
 };
+use az::SaturatingAs;
 use rackscan_format::{
     ids::{ColumnId, NodeId},
     program::{Node, NodeIndex, Output, ScanProgram, ValueType, VerifiedProgram},
@@ -74,7 +75,7 @@ pub(super) fn profile(
 }
 
 fn saturated(pages: u64) -> u32 {
-    u32::try_from(pages).unwrap_or(u32::MAX)
+    pages.saturating_as::<u32>()
 }
 
 fn is_payload(index: usize, node: &Node, in_filter: &[bool], in_output: &[bool]) -> bool {
@@ -99,7 +100,7 @@ fn aggregate_weight(program: &ScanProgram) -> f64 {
         Output::Rows(_) => 0.0,
         Output::Groups { keys, aggregates } => {
             let values = keys.len() + aggregates.len();
-            2.0 * f64::from(u16::try_from(values).unwrap_or(u16::MAX))
+            2.0 * f64::from(values.saturating_as::<u16>())
         }
     }
 }
@@ -123,7 +124,7 @@ pub(super) fn output_bytes(program: &VerifiedProgram, table: &TableSnapshot, nod
             let Some(column) = column_of(program.program(), node) else { return TEXT_BYTES };
             // Stored text is assumed to be compressed to a half, and a view takes 16 bytes more.
             let stored = table.bounds(column).stored_bytes.saturating_mul(2) / table.rows().max(1);
-            usize::try_from(stored).unwrap_or(TEXT_BYTES).saturating_add(16)
+            stored.saturating_as::<usize>().saturating_add(16)
         }
     }
 }

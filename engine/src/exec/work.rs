@@ -20,7 +20,7 @@ use rackscan_client::{ClientError, PageBuffer};
 use rackscan_delta::run::{Run, RunPage};
 use rackscan_format::{ids::NodeId, segment::SegmentDirectory, withheld::WithheldRows};
 use rackscan_planner::{Placement, Policy};
-use rackscan_scan::{PageWanted, ScanLimits, ScanStats, SegmentScan, Step};
+use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
 use std::{future::Future, sync::Arc, time::Instant};
 
 /// Everything the scan of one segment needs.
@@ -135,13 +135,31 @@ impl Page for RunPage {
     }
 }
 
+/// A scan in the engine whose figures are counted when it ends, also when nobody reads on: above a
+/// LIMIT the scan is dropped while it waits.
+struct CountedScan<'work, Bytes: AsRef<[u8]>> {
+    scan: SegmentScan<Bytes>,
+    work: &'work SegmentWork,
+}
+
+impl<Bytes: AsRef<[u8]>> Drop for CountedScan<'_, Bytes> {
+    fn drop(&mut self) {
+        let (stats, work) = (self.scan.stats(), self.work);
+        work.runtime_filter.searched(stats.keys_tested, stats.keys_kept);
+        work.meter.scanned(&stats);
+        if work.run.is_some() {
+            work.counters.changed_rows(&stats);
+        }
+    }
+}
+
 /// Scans a segment in the engine, with pages from `read`.
 pub(super) async fn scan_here<Bytes, Read, Pages>(
     work: &SegmentWork,
     first_block: u32,
     sink: &mut Sink,
     mut read: Read,
-) -> Result<ScanStats, ScanError>
+) -> Result<(), ScanError>
 where
     Bytes: Page,
     Read: FnMut(Vec<PageWanted>) -> Pages,
@@ -154,6 +172,8 @@ where
     if let Some(withheld) = &work.withheld {
         scan = scan.withholding(Arc::clone(withheld));
     }
+    let mut counted = CountedScan { scan, work };
+    let scan = &mut counted.scan;
     loop {
         let began = Busy::now();
         let step = scan.step().map_err(here)?;
@@ -179,14 +199,10 @@ where
             }
             Step::Batch(found) => {
                 if sink.put(work, found.batch).await.is_err() {
-                    break;
+                    return Ok(());
                 }
             }
-            Step::Done => break,
+            Step::Done => return Ok(()),
         }
     }
-    let stats = scan.stats();
-    work.runtime_filter.searched(stats.keys_tested, stats.keys_kept);
-    work.meter.scanned(&stats);
-    Ok(stats)
 }

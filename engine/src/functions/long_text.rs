@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use datafusion::{
     arrow::{
         array::{Array, AsArray},
@@ -248,7 +249,7 @@ impl Lengths {
         if is_count {
             let counts = cast(&array, &DataType::Int64)?;
             let counts = counts.as_primitive::<Int64Type>().iter();
-            return Ok(Self(counts.map(|count| u64::try_from(count.unwrap_or(0)).unwrap_or(0)).collect()));
+            return Ok(Self(counts.map(|count| count.unwrap_or(0).saturating_as::<u64>()).collect()));
         }
         if array.data_type().is_binary() {
             let values = cast(&array, &DataType::BinaryView)?;

@@ -12,6 +12,7 @@ use crate::{
     pushdown::arrow_type,
     table::{PLACE_COLUMN, Table},
 };
+use az::SaturatingAs;
 use datafusion::{
     arrow::datatypes::DataType,
     common::TableReference,
@@ -95,7 +96,7 @@ pub(crate) async fn lay(
     let definition = Arc::new(load.definition().clone());
     let types = definition.columns.iter().map(|column| arrow_type(column.column_type.into()));
     let types: Arc<[DataType]> = types.collect();
-    let full = usize::try_from(definition.segment_rows).unwrap_or(usize::MAX).max(1);
+    let full = definition.segment_rows.saturating_as::<usize>().max(1);
     let next_of =
         move |(mut sorted, mut rows, number): (SendableRecordBatchStream, Vec<Vec<Datum>>, SegmentId)| {
             let (definition, types) = (Arc::clone(&definition), Arc::clone(&types));
@@ -139,7 +140,7 @@ async fn encoded(
     rows: Vec<Vec<Datum>>,
 ) -> Result<(NodeId, Run), EngineError> {
     let nodes = definition.nodes.len().max(1);
-    let at = usize::try_from(number.0).unwrap_or(0) % nodes;
+    let at = number.0.saturating_as::<usize>() % nodes;
     let node = definition.nodes.get(at).copied().unwrap_or(NodeId(0));
     let encode = move || {
         let row = |(row, values)| (RowIdentity::Stored { segment: number, row }, values);

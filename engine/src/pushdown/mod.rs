@@ -340,14 +340,14 @@ fn without_dead_nodes(mut program: ScanProgram) -> ScanProgram {
                 new_inputs.push(program.inputs[usize::from(*input)]);
                 new_inputs.len() - 1
             });
-            *input = u16::try_from(position).unwrap_or(u16::MAX);
+            *input = u16::try_from(position).expect("no more inputs than before");
         }
         for operand in operands_mut(&mut node) {
             *operand = positions[operand];
         }
         positions.insert(
-            NodeIndex::try_from(old).unwrap_or(NodeIndex::MAX),
-            NodeIndex::try_from(nodes.len()).unwrap_or(NodeIndex::MAX),
+            NodeIndex::try_from(old).expect("a verified program's node"),
+            NodeIndex::try_from(nodes.len()).expect("no more nodes than before"),
         );
         nodes.push(node);
     }

@@ -9,7 +9,7 @@ impl QueryReport {
     /// disk, 1.2 KB on the wire`.
     #[must_use]
     pub fn summary(&self) -> String {
-        let total = &self.total;
+        let (total, work) = (&self.total, self.total.all_work());
         let counts: Vec<String> = Placement::ALL
             .into_iter()
             .map(|placement| (placement, total.segments.of(placement)))
@@ -25,8 +25,8 @@ impl QueryReport {
             total.nodes,
             plural(total.nodes, "node"),
             total.bounced,
-            Bytes(total.work.disk_bytes),
-            Bytes(total.work.wire_bytes),
+            Bytes(work.disk_bytes),
+            Bytes(work.wire_bytes),
         )
     }
 }

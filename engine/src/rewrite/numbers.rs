@@ -6,6 +6,7 @@
 //!
 //! Other constants, such as `1e300`, are doubles, as in DuckDB. DataFusion refuses them.
 
+use az::SaturatingAs;
 use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, UnaryOperator, Value};
 
 use super::syntax::{bare, text};
@@ -45,9 +46,9 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
 
 /// A decimal of these digits and this many zeros.
 fn with_zeros(digits: &str, zeros: u64) -> Expr {
-    let zeros = usize::try_from(zeros).unwrap_or(usize::MAX);
+    let zeros = zeros.saturating_as::<usize>();
     let text = if digits.is_empty() { "0".to_owned() } else { format!("{digits}{}", "0".repeat(zeros)) };
-    let precision = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    let precision = text.len().saturating_as::<u64>();
     cast(text, DataType::Decimal(ExactNumberInfo::PrecisionAndScale(precision, 0)))
 }
 
@@ -121,7 +122,7 @@ fn parts(text: &str) -> Option<(&str, i64)> {
 }
 
 fn length(digits: &str) -> i64 {
-    i64::try_from(digits.len()).unwrap_or(i64::MAX)
+    digits.len().saturating_as::<i64>()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! DataFusion's quotients have four more digits than the dividend and are truncated: `2.0 / 3` was
 //! 0.66666. PostgreSQL has at least sixteen significant digits.
 
+use az::SaturatingAs;
 use datafusion::{
     arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType},
     common::DFSchema,
@@ -61,7 +62,7 @@ fn whole_digits(data_type: &DataType) -> i32 {
         | DataType::Decimal64(precision, scale)
         | DataType::Decimal128(precision, scale)
         | DataType::Decimal256(precision, scale) => i32::from(*precision) - i32::from(*scale),
-        _ => i64::MAX.to_string().len().try_into().unwrap_or(i32::MAX),
+        _ => i64::MAX.to_string().len().saturating_as::<i32>(),
     }
 }
 

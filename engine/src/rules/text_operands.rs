@@ -4,6 +4,7 @@
 //! is true. DataFusion 55.2 refuses such operands. It also has no product of an interval and a
 //! number.
 
+use az::SaturatingAs;
 use datafusion::{
     arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit},
     common::DFSchema,
@@ -137,7 +138,7 @@ fn value(operand: &Expr, op: &BinaryOperator, other: &Expr, schema: &DFSchema) -
 fn decimal_of(text: &str) -> DataType {
     let digits = |text: &str| text.bytes().filter(u8::is_ascii_digit).count();
     let fraction = text.split_once('.').map_or(0, |(_, fraction)| digits(fraction));
-    let count = |digits: usize| u8::try_from(digits).unwrap_or(u8::MAX).min(DECIMAL128_MAX_PRECISION);
+    let count = |digits: usize| digits.saturating_as::<u8>().min(DECIMAL128_MAX_PRECISION);
     let scale = count(fraction).cast_signed();
     DataType::Decimal128(count(digits(text).max(fraction + 1)), scale)
 }

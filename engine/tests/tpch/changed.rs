@@ -314,6 +314,42 @@ async fn explain_says_how_many_rows_have_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_that_a_limit_ends_reports_the_rows_that_it_found() {
+    let cluster = TestCluster::start(2).unwrap();
+    cluster.load(SHAPE).await.unwrap();
+    let engine = cluster.engine(Wire::Shm, options(Policy::RemoteFetch)).await.unwrap();
+    let found = async |sql: &str| {
+        let explanation = engine.explain(sql, ExplainMode::Analyze).await.unwrap();
+        let [scan] = explanation.scans.as_slice() else { panic!("one scan") };
+        let figures = scan.actual.clone().unwrap();
+        (figures.work.rows_selected, figures.changed.rows_selected)
+    };
+    let (stored, changed) = found("select * from orders where o_orderkey = 3 limit 1").await;
+    assert_eq!((stored, changed), (1, 0));
+    engine.sql("update orders set o_shippriority = 5 where o_orderkey between 100 and 103").await.unwrap();
+    let (stored, changed) = found("select * from orders where o_shippriority = 5 limit 1").await;
+    assert!(changed >= 1 && stored == 0, "{stored} stored, {changed} changed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rows_of_an_index_lookup_are_counted_apart_from_those_of_the_table() {
+    let cluster = TestCluster::start(2).unwrap();
+    cluster.load(SHAPE).await.unwrap();
+    let engine = cluster.engine(Wire::Shm, options(Policy::RemoteProcess)).await.unwrap();
+    engine.sql("create index by_customer on orders (o_custkey)").await.unwrap();
+    let sql = "select o_orderkey from orders where o_custkey = 370";
+    let rows = engine.sql(sql).await.unwrap().rows() as u64;
+    let explanation = engine.explain(sql, ExplainMode::Analyze).await.unwrap();
+    let [scan] = explanation.scans.as_slice() else { panic!("one scan") };
+    let figures = scan.actual.as_ref().unwrap();
+    let lookup = figures.index_lookup.as_ref().expect("the index is read");
+    assert!(rows > 0);
+    assert_eq!((figures.work.rows_selected, figures.work.rows_out), (rows, rows), "{explanation}");
+    assert_eq!(lookup.rows_selected, rows, "{explanation}");
+    assert!(explanation.to_string().contains("besides, the index"), "{explanation}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_read_or_written_while_a_lost_node_may_have_written_more() {
     let mut cluster = TestCluster::start(2).unwrap();
     cluster.load(SHAPE).await.unwrap();

@@ -20,6 +20,8 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
+use az::SaturatingAs;
+
 use super::config::{InboxConfig, WhenFull};
 use crate::{
     error::OutOfBounds,
@@ -221,7 +223,7 @@ impl InboxMap {
         use std::sync::atomic::Ordering::Acquire;
         let words = mapping.words(0, 7).map_err(|e| e.to_string())?;
         // A value that fits no usize is clamped, and then refused by the checks below.
-        let value = |at: usize| usize::try_from(words[at].load(Acquire)).unwrap_or(usize::MAX);
+        let value = |at: usize| words[at].load(Acquire).saturating_as::<usize>();
         if words[0].load(Acquire) != MAGIC {
             return Err(format!("the memory begins with {:#018x}, expected {MAGIC:#018x}", value(0)));
         }

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::Ordering;
 
+use az::SaturatingAs;
+
 use super::{
     arrival::{Ring, SenderId},
     layout::SenderWord,
@@ -149,9 +151,7 @@ impl Inbox {
         InboxMemory {
             ring_bytes,
             // Granules in use never exceed the rings, so the clamps only satisfy the types.
-            ring_bytes_in_use: usize::try_from(granules)
-                .unwrap_or(usize::MAX)
-                .saturating_mul(INBOX_GRANULE_BYTES),
+            ring_bytes_in_use: granules.saturating_as::<usize>().saturating_mul(INBOX_GRANULE_BYTES),
             adapter_bytes: self.shared.entrances.lock().bytes(),
             adapter_bytes_in_use: self.supplied_bytes_in_use(),
             status_bytes: layout.status_bytes(),

@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use az::SaturatingAs;
 use rustix::{
     event::{
         Timespec,
@@ -70,7 +71,7 @@ pub(super) struct Acceptor {
 fn class_max() -> usize {
     // No limit counts as the largest number; the result is clamped in any case.
     let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let share = usize::try_from(limit / STRANGERS_DESCRIPTOR_SHARE).unwrap_or(usize::MAX);
+    let share = (limit / STRANGERS_DESCRIPTOR_SHARE).saturating_as::<usize>();
     share.clamp(STRANGERS_PER_CLASS_MIN, STRANGERS_PER_CLASS_MAX)
 }
 

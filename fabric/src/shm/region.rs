@@ -3,6 +3,8 @@
 //! Invariants
 //! - A peer's memory is mapped only if it is a memfd of exactly the announced size whose size is
 //!   sealed. Otherwise the peer could shrink it, and our next access would be a fatal signal.
+//! - It is not memory of the pool of huge pages (`MFD_HUGETLB`), which can be exhausted: an access
+//!   to a page that the peer has not populated would then be a fatal signal, too.
 //! - Memory granted for reading is shared by a read-only descriptor and mapped read-only.
 
 use std::{
@@ -22,6 +24,9 @@ use crate::{
     operation::{RemoteSpan, check_grant},
     region::{Region, SEALS},
 };
+
+/// The type of filesystem of an ordinary memfd (`linux/magic.h`).
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// Regions that the peer has granted on one connection.
 #[derive(Debug, Default)]
@@ -106,6 +111,9 @@ pub(super) fn check_memory(memory: &OwnedFd, bytes: usize) -> io::Result<()> {
     if !seals.contains(SEALS) {
         return Err(io::Error::other(format!("seals {seals:?}, expected {SEALS:?}")));
     }
+    if rustix::fs::fstatfs(memory)?.f_type != TMPFS_MAGIC {
+        return Err(io::Error::other("the memory is of the pool of huge pages, expected ordinary memory"));
+    }
     let found = rustix::fs::fstat(memory)?.st_size;
     if u64::try_from(found).ok() != Some(bytes as u64) {
         return Err(io::Error::other(format!("the memory has {found} bytes, expected {bytes}")));
@@ -116,11 +124,15 @@ pub(super) fn check_memory(memory: &OwnedFd, bytes: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::HUGE_PAGE_BYTES;
     use rustix::fs::{MemfdFlags, SealFlags};
 
     fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
-        let memory =
-            rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        memory_of(MemfdFlags::CLOEXEC, bytes, seals)
+    }
+
+    fn memory_of(kind: MemfdFlags, bytes: u64, seals: SealFlags) -> OwnedFd {
+        let memory = rustix::fs::memfd_create("test", kind | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&memory, bytes).unwrap();
         rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
         memory
@@ -138,6 +150,8 @@ mod tests {
         assert!(grant(&memory(4096, SEALS), 4097).unwrap_err().contains("no possible length"));
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
         assert!(grant(&file, 4096).is_err(), "a plain file can be cut off");
+        let huge = memory_of(MemfdFlags::HUGETLB, HUGE_PAGE_BYTES as u64, SEALS);
+        assert!(grant(&huge, HUGE_PAGE_BYTES as u64).unwrap_err().contains("pool of huge pages"));
         grant(&memory(4096, SEALS), 4096).unwrap();
         assert!(grant(&memory(4096, SEALS), 4096).unwrap_err().contains("twice"));
     }

@@ -22,6 +22,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
+use az::SaturatingAs;
 use rustix::fs::OFlags;
 
 use crate::{
@@ -171,7 +172,7 @@ impl Consumer {
         };
         // A length of the peer that fits no usize is clamped, and refused below like every other
         // one beyond the limit.
-        let (before, whole) = (bytes.len() as u64, usize::try_from(message).unwrap_or(usize::MAX));
+        let (before, whole) = (bytes.len() as u64, message.saturating_as::<usize>());
         let progress = length > 0 || message == 0;
         if expected != message || whole > MESSAGE_BYTES_MAX || bytes.len() + length > whole || !progress {
             return Err(RingFault::Part { length: length as u64, message, before });

@@ -6,6 +6,8 @@
 //!   still become visible, unless the place (a simulated process) that owns the memory crashed.
 //! - Every survivor learns of a loss after a delay. Its operations in flight fail first.
 
+use az::SaturatingAs;
+
 use super::{
     agenda::Due,
     fault::{Fault, Moment},
@@ -27,7 +29,7 @@ impl World {
             }
             Moment::Time(time) => {
                 // Times beyond u64 nanoseconds (584 years) count as that maximum.
-                let due_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                let due_ns = time.as_nanos().saturating_as::<u64>();
                 self.agenda.enter(due_ns, Due::Fail(fault));
                 // An owner that sleeps on an idle network must wake to take that step.
                 self.links.values().for_each(Link::ring_both);

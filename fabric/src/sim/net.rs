@@ -3,6 +3,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use az::SaturatingAs;
+
 use super::{
     config::SimConfig,
     connect::call,
@@ -101,7 +103,7 @@ impl SimNet {
     /// Executes all events that are due until `time`, and sets the clock to it.
     pub fn run_until(&self, time: Duration) {
         // Times beyond u64 nanoseconds (584 years) count as that maximum.
-        let until_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let until_ns = time.as_nanos().saturating_as::<u64>();
         self.world(|world| {
             while world.next_ns().is_some_and(|due_ns| due_ns <= until_ns) {
                 world.step();

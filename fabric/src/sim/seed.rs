@@ -6,6 +6,8 @@
 
 use std::{fmt, num::ParseIntError, ops::RangeInclusive, str::FromStr, time::Duration};
 
+use az::SaturatingAs;
+
 /// The environment variable that makes a test use one given seed.
 pub const SEED_VARIABLE: &str = "RACKSCAN_SEED";
 
@@ -178,7 +180,7 @@ impl Random {
     /// break at ends.
     pub(super) fn nanoseconds(&mut self, range: &RangeInclusive<Duration>) -> u64 {
         // Times beyond u64 nanoseconds (584 years) count as that maximum.
-        let nanoseconds = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let nanoseconds = |time: &Duration| time.as_nanos().saturating_as::<u64>();
         let (least, most) = (nanoseconds(range.start()), nanoseconds(range.end()));
         let width = most.saturating_sub(least);
         match self.below(8) {

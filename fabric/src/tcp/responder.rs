@@ -18,7 +18,7 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec},
+    event::{PollFd, PollFlags},
     net::{RecvFlags, Shutdown},
 };
 
@@ -32,6 +32,7 @@ use crate::{
     error::Ending,
     limits::{CLOSE_TIME_MAX, TCP_INLINE_BYTES_MAX, TCP_SPIN_US},
     spin::spin_time_us,
+    timeout::poll_timeout,
 };
 
 /// The responder's thread.
@@ -173,7 +174,6 @@ fn sleep(shared: &SharedState, pause: Pause, must_send: bool, close_by: Option<I
 
 /// However the sleep ends, the loop checks everything again.
 fn poll(fds: &mut [PollFd<'_>], time: Option<Duration>) {
-    // A time beyond Timespec's range becomes an hour, after which the caller sleeps again.
-    let timeout = time.map(|t| Timespec::try_from(t).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 }));
+    let timeout = time.map(poll_timeout);
     let _ = rustix::event::poll(fds, timeout.as_ref());
 }

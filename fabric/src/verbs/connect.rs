@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use az::SaturatingAs;
 use rustix::{event::PollFlags, io::Errno, net::sockopt};
 
 use super::{
@@ -282,7 +283,7 @@ fn introduction(
         first_packet,
         lid: endpoint.port.lid,
         // A number beyond the known ones counts as 1, the smallest packet.
-        mtu: u8::try_from(endpoint.port.mtu).unwrap_or(1),
+        mtu: endpoint.port.mtu.saturating_as::<u8>(),
         is_ethernet: endpoint.port.is_ethernet,
         reads_served: device.limits().reads_served_max.min(VERBS_READS_MAX),
         shares,

@@ -179,6 +179,8 @@ impl Device {
         if registered.len() == registered.capacity() {
             registered.retain(|_, memory| memory.strong_count() > 0);
         }
+        // An adapter pins all of the region. Pages that it had to allocate would be small ones.
+        region.populate(0, region.bytes()).map_err(io::Error::other)?;
         let memory = Arc::new(MemoryRegion::register(Arc::clone(&self.domain), region)?);
         registered.insert(identity, Arc::downgrade(&memory));
         Ok(memory)

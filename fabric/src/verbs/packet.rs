@@ -17,6 +17,8 @@
 //! - The peer's packets are checked here. A packet that does not continue the one before it is a
 //!   fault.
 
+use az::SaturatingAs;
+
 use crate::{limits::MESSAGE_BYTES_MAX, operation::Report};
 
 use super::ring::ANNOUNCEMENT_BYTES;
@@ -160,7 +162,7 @@ impl PacketCredit {
     pub(super) fn take(&mut self, is_last: bool) -> (bool, u8) {
         self.sent += 1;
         // Refusals beyond the field's maximum are reported by later packets.
-        let refused = u8::try_from(self.refused).unwrap_or(u8::MAX).min(REFUSED_MAX);
+        let refused = self.refused.saturating_as::<u8>().min(REFUSED_MAX);
         self.refused -= u64::from(refused);
         (is_last && std::mem::take(&mut self.waited), refused)
     }

@@ -17,6 +17,7 @@ use std::{
     time::Instant,
 };
 
+use az::SaturatingAs;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
 use super::{
@@ -228,8 +229,7 @@ impl VerbsQueue {
                 Missing::Unwritten => return true,
             },
             Some(FinalMessage::Failed { status }) => {
-                // Only for the text: the clamped status is unknown, too.
-                let text = status_text(u32::try_from(status).unwrap_or(u32::MAX));
+                let text = status_text(status.saturating_as::<u32>());
                 self.end(Ending::Failed { status: format!("an operation of the peer failed ({text})") });
             }
             Some(FinalMessage::Nonsense { kind }) => {

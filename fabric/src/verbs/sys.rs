@@ -20,6 +20,7 @@ use std::{
     sync::Arc,
 };
 
+use az::SaturatingAs;
 use rdma_sys as ffi;
 
 pub(super) use completion::{Completion, CompletionQueue, Received};
@@ -75,7 +76,7 @@ fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
 
 /// A number that libibverbs reports; a negative one counts as 0.
 fn to_u32(count: c_int) -> u32 {
-    u32::try_from(count).unwrap_or(0)
+    count.saturating_as::<u32>()
 }
 
 /// The adapters of this machine, as libibverbs lists them.
@@ -91,7 +92,7 @@ impl DeviceList {
         let first = unsafe { ffi::ibv_get_device_list(&raw mut count) };
         if !first.is_null() {
             // A negative number counts as 0.
-            return Ok(Self { first, count: usize::try_from(count).unwrap_or(0) });
+            return Ok(Self { first, count: count.saturating_as::<usize>() });
         }
         let error = io::Error::last_os_error();
         // A kernel without RDMA modules is a machine without adapters.
@@ -162,7 +163,7 @@ impl Context {
         let found = unsafe { attributes.assume_init() };
         let windows = ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
             | ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
-        let small = |count: c_int| u8::try_from(count).unwrap_or(if count > 0 { u8::MAX } else { 0 });
+        let small = |count: c_int| count.saturating_as::<u8>();
         Ok(AdapterLimits {
             queue_depth_max: to_u32(found.max_qp_wr),
             completions_max: to_u32(found.max_cqe),
@@ -193,7 +194,7 @@ impl Context {
     pub(super) fn gid(&self, port: u8, index: u32) -> io::Result<[u8; 16]> {
         let mut gid = ffi::ibv_gid { raw: [0; 16] };
         // An index that fits no c_int is beyond every table, as the clamped one is.
-        let index = c_int::try_from(index).unwrap_or(c_int::MAX);
+        let index = index.saturating_as::<c_int>();
         // SAFETY: the context is open and `gid` is a valid place for an entry.
         check(unsafe { ffi::ibv_query_gid(self.raw.as_ptr(), port, index, &raw mut gid) })?;
         // SAFETY: every entry is 16 bytes, whichever way it is looked at.

@@ -123,10 +123,9 @@ impl<'p> DictionaryPage<'p> {
     ) -> Result<Narrow<'s>, PageFault> {
         let last = self.entries() as u64 - 1;
         // A negative code of a malicious page is refused like one beyond the last entry.
-        let first = u64::try_from(block.reference()).unwrap_or(u64::MAX);
-        if first > last {
-            return Err(PageFault::malformed("the smallest code of a block", first, last));
-        }
+        let Some(first) = u64::try_from(block.reference()).ok().filter(|first| *first <= last) else {
+            return Err(PageFault::malformed("the smallest code of a block", block.reference(), last));
+        };
         let numbers = block.unpack(scratch);
         // Widths are whole bits, so a packed number can exceed the dictionary, although the writer
         // never stores such a number.

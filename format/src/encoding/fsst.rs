@@ -27,6 +27,7 @@ use crate::{
     limits::BLOCK_ROWS,
     page::{PageFault, PageView},
 };
+use az::SaturatingAs;
 use fsst::{Compressor, Decompressor, ESCAPE_CODE, Symbol};
 use std::ops::Range;
 
@@ -161,7 +162,7 @@ impl<'p> FsstPage<'p> {
         let codes = self.codes(block * BLOCK_GROUPS..(block + 1) * BLOCK_GROUPS);
         let mut end = out.end_after(0)?;
         // A sum beyond usize is refused as one beyond 4 GiB.
-        out.end_after(usize::try_from(sum).unwrap_or(usize::MAX))?;
+        out.end_after(sum.saturating_as::<usize>())?;
         self.table.decode(codes, sum, &mut out.bytes)?;
         out.ends.extend(block_lengths.iter().map(|length| {
             end += length;

@@ -9,6 +9,7 @@
 //! - A folder's history is compared only with starts of the same lineage: all starts of one folder
 //!   since it was created or rebuilt.
 
+use az::SaturatingAs;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::NodeId;
@@ -62,7 +63,7 @@ impl StartHistory {
         }
         let Some(back) = self.number.checked_sub(seen.number) else { return true };
         // A distance beyond usize is beyond the remembered ids.
-        let back = usize::try_from(back).unwrap_or(usize::MAX);
+        let back = back.saturating_as::<usize>();
         let place = self.recent.len().checked_sub(1).and_then(|last| last.checked_sub(back));
         place.is_some_and(|place| self.recent[place] != seen.id)
     }

@@ -13,6 +13,7 @@
 
 use std::fmt;
 
+use az::SaturatingAs;
 use rackscan_format::message::{BridgeKind, IoKind};
 use serde::Serialize;
 
@@ -213,12 +214,12 @@ impl Axes {
 
     /// Bridges with pollers have one per connection; a few reactors serve many connections.
     fn serving(&self, bridge: BridgeKind, connections: u32) -> u16 {
-        let connections = u16::try_from(connections).unwrap_or(u16::MAX);
+        let connections = connections.saturating_as::<u16>();
         if bridge != BridgeKind::Reactor {
             return connections.min(limits::SERVING_MAX);
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let half = u16::try_from(cores.div_ceil(2)).unwrap_or(u16::MAX);
+        let half = cores.div_ceil(2).saturating_as::<u16>();
         self.reactors.unwrap_or(connections.min(half)).min(limits::SERVING_MAX)
     }
 

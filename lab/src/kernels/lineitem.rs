@@ -61,7 +61,7 @@ impl Staged {
             self.offsets.push(0);
         }
         self.bytes.extend_from_slice(text.as_bytes());
-        self.offsets.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
+        self.offsets.push(u32::try_from(self.bytes.len()).expect("a segment holds less than 4 GiB of text"));
     }
 }
 
@@ -108,7 +108,8 @@ fn segment_of(number: usize, columns: &[Staged]) -> Result<Segment, KernelError>
         let chunk = ChunkInput { table, segment, column, column_type, values, validity: None, page_bytes };
         let (mut entries, mut stored) = (Vec::new(), Vec::new());
         writer.encode(&chunk, &mut |page| {
-            let length_bytes = u32::try_from(page.bytes.len()).unwrap_or(u32::MAX);
+            let length_bytes =
+                u32::try_from(page.bytes.len()).expect("a page has at most PAGE_BYTES_MAX bytes");
             let extent = Extent { device: DeviceId(0), offset_bytes: 0, length_bytes };
             rows = page.first_row + page.rows;
             entries.push(PageEntry { extent, first_row: page.first_row, rows: page.rows, zone: page.zone });

@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 pub use error::KernelError;
 pub use line::{KernelLine, report, table};
 
+use az::SaturatingAs;
 use rackscan_format::ids::ColumnId;
 use rackscan_format::schema::TableDefinition;
 use rackscan_format::simd::Level;
@@ -294,7 +295,7 @@ fn repeat(subject: &mut dyn Subject, level: Level, times: u32) -> Result<Ran, Ke
 
 /// How many runs of duration `one` fit into a turn.
 fn times_of(one: Duration, turn: Duration) -> u32 {
-    u32::try_from(turn.as_nanos() / one.as_nanos().max(1)).unwrap_or(u32::MAX).clamp(1, TIMES_MAX)
+    (turn.as_nanos() / one.as_nanos().max(1)).saturating_as::<u32>().clamp(1, TIMES_MAX)
 }
 
 /// Maximum runs of one turn, so that a stopped clock cannot make it endless.

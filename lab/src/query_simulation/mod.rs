@@ -38,6 +38,8 @@ pub use placement::Placement;
 pub use plan::Simulation;
 pub use queries::{SimulatedQuery, TABLE, UnknownQuery};
 
+use az::SaturatingAs;
+
 use self::ground::Ground;
 use self::line::{Common, Turns};
 use self::plan::Case;
@@ -127,7 +129,7 @@ impl Feedback<'_> {
         on_step: OnStep<'_>,
     ) -> Result<(), SimulationError> {
         let simulation = self.simulation;
-        let connections = u32::try_from(ground.clusters.len()).unwrap_or(u32::MAX);
+        let connections = ground.clusters.len().saturating_as::<u32>();
         for query in simulation.queries.iter().copied() {
             let program = Arc::new(scan_program(query, &ground.table.definition)?);
             let work = Work { program, segments: ground.table.segments.clone() };

@@ -92,7 +92,7 @@ impl Writer<'_> {
     /// Appends a node. Programs of this file have a few dozen nodes.
     fn push(&mut self, node: Node) -> NodeIndex {
         self.nodes.push(node);
-        NodeIndex::try_from(self.nodes.len() - 1).unwrap_or(NodeIndex::MAX)
+        NodeIndex::try_from(self.nodes.len() - 1).expect("a few dozen nodes")
     }
 }
 

@@ -11,6 +11,8 @@
 
 use std::{fmt, str::FromStr};
 
+use az::SaturatingAs;
+
 use super::device_map::Area;
 
 /// How offsets of a trace become offsets of the target.
@@ -130,7 +132,7 @@ impl Mapping {
 /// The offset times a fraction of at most 1. Its remainder modulo the alignment is kept.
 fn scaled(offset_bytes: u64, (numerator, denominator): (u64, u64), align: u64) -> u64 {
     let product = u128::from(offset_bytes) * u128::from(numerator) / u128::from(denominator.max(1));
-    let down = u64::try_from(product).unwrap_or(u64::MAX);
+    let down = product.saturating_as::<u64>();
     (down / align * align).saturating_add(offset_bytes % align)
 }
 

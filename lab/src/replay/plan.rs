@@ -9,6 +9,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use az::SaturatingAs;
 use rackscan_trace::{Operation, Record, TraceError};
 use serde::{Deserialize, Serialize};
 
@@ -239,7 +240,7 @@ fn routed(
                 continue;
             }
         };
-        let at = usize::try_from(count - 1).unwrap_or(usize::MAX);
+        let at = (count - 1).saturating_as::<usize>();
         let Some(target) = device_map.find(record.node, record.device) else {
             let missing = || format!("the target has no device {} of node {}", record.device, record.node);
             refuse_if(options.strict, at, "left out", missing)?;
@@ -253,11 +254,11 @@ fn routed(
             changes.skip(Skip::NoScratch);
             continue;
         }
-        let at_ns = u64::try_from(record.at.as_nanos()).unwrap_or(u64::MAX);
+        let at_ns = record.at.as_nanos().saturating_as::<u64>();
         changes.out_of_order += u64::from(at_ns < latest_ns);
         latest_ns = latest_ns.max(at_ns);
         // A record's length has been verified; any longer than 4 GiB is outside of every target.
-        let length_bytes = u32::try_from(record.length_bytes).unwrap_or(u32::MAX);
+        let length_bytes = record.length_bytes.saturating_as::<u32>();
         routed.push(Routed { at_ns, offset_bytes: record.offset_bytes, length_bytes, target, operation });
     }
     if changes.out_of_order > 0 {
@@ -286,7 +287,7 @@ fn pieces(requests: &mut Vec<Request>, mapped: Mapped, (record, at_ns, device): 
     let mut done_bytes = 0;
     while done_bytes < mapped.length_bytes {
         let left = mapped.length_bytes - done_bytes;
-        let length_bytes = u32::try_from(left).unwrap_or(u32::MAX).min(IO_BYTES_LARGEST);
+        let length_bytes = left.saturating_as::<u32>().min(IO_BYTES_LARGEST);
         requests.push(Request {
             at_ns,
             offset_bytes: mapped.offset_bytes + done_bytes,

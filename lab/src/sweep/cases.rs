@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use az::SaturatingAs;
 use rackscan_format::message::{BridgeKind, IoKind};
 
 use crate::experiment::{Case, Mode, NodeShape, WireKind};
@@ -108,18 +109,18 @@ pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
 }
 
 fn cores_of_this_host() -> u32 {
-    u32::try_from(rackscan_device::allowed_cores().len()).unwrap_or(1).max(1)
+    rackscan_device::allowed_cores().len().saturating_as::<u32>().max(1)
 }
 
 /// The bridge `reactor`: few threads for many connections.
 fn reactor(connections: u32, cores: u32, pin: bool) -> NodeShape {
-    let serving = u16::try_from(connections.min(cores.div_ceil(2))).unwrap_or(u16::MAX);
+    let serving = connections.min(cores.div_ceil(2)).saturating_as::<u16>();
     NodeShape { bridge: BridgeKind::Reactor, io: IoKind::Uring, io_threads: 0, serving, pin }
 }
 
 /// The paper's bridges: a poller for each connection.
 fn poller(bridge: BridgeKind, connections: u32, io_threads: u16, pin: bool) -> NodeShape {
-    let serving = u16::try_from(connections).unwrap_or(u16::MAX).min(crate::limits::SERVING_MAX);
+    let serving = connections.saturating_as::<u16>().min(crate::limits::SERVING_MAX);
     NodeShape { bridge, io: IoKind::Pread, io_threads, serving, pin }
 }
 

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use rackscan_device::{
     BufferPool, Completion, Device, DeviceIndex, DeviceIo, HandOver, IoMemory, PreadPool, Read, Ring,
     RingConfig, ThreadedConfig, Token, Wait as DeviceWait, Write, limits::IO_ALIGN_BYTES,
@@ -133,7 +134,7 @@ fn check(options: LocalOptions) -> Result<(), TargetError> {
 
 impl<D: DeviceIo> Target for Local<D> {
     fn depth(&self) -> u32 {
-        u32::try_from(self.memory.len()).unwrap_or(u32::MAX)
+        self.memory.len().saturating_as::<u32>()
     }
 
     fn submit(&mut self, io: Io) -> Result<(), TargetError> {

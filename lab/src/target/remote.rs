@@ -23,6 +23,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use az::SaturatingAs;
 use rackscan_client::{DirectDone, DirectLine, DirectOptions};
 use rackscan_device::{Wait as DeviceWait, limits::IO_ALIGN_BYTES};
 use rackscan_fabric::{Address, ClusterKey};
@@ -175,7 +176,7 @@ impl Remote {
         match (self.asks, operation) {
             (Asks::Echoes, _) => {
                 // One answer of as many bytes, into memory that nobody reads.
-                let bytes = length_bytes.saturating_mul(u32::try_from(ios.len()).unwrap_or(u32::MAX));
+                let bytes = length_bytes.saturating_mul(ios.len().saturating_as::<u32>());
                 let end = stride * self.busy.len() as u64;
                 self.line.echo(id, place(slot).min(end.saturating_sub(bytes.into())), bytes)?;
             }
@@ -205,7 +206,7 @@ impl Remote {
 
 impl Target for Remote {
     fn depth(&self) -> u32 {
-        u32::try_from(self.busy.len()).unwrap_or(u32::MAX)
+        self.busy.len().saturating_as::<u32>()
     }
 
     fn submit(&mut self, io: Io) -> Result<(), TargetError> {
@@ -279,7 +280,7 @@ fn lost(source: rackscan_client::DirectError) -> TargetError {
 
 /// Devices above the highest possible number do not exist; the node reports that.
 fn device_id(device: u16) -> DeviceId {
-    DeviceId(u8::try_from(device).unwrap_or(u8::MAX))
+    DeviceId(device.saturating_as::<u8>())
 }
 
 /// Fills the memory, so that writes are not all zeroes.

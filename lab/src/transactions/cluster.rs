@@ -7,6 +7,7 @@
 //!   yet; the session informs those participants.
 
 use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
+use az::SaturatingAs;
 use rackscan_client::{ClientError, Session, SessionOptions, TransactionError};
 use rackscan_ramp::{
     item::{Key, Value},
@@ -33,7 +34,7 @@ impl ClusterSession {
 impl TransactionStore for ClusterSession {
     fn read(&mut self, keys: &[Key]) -> Result<ReadDone, Failure> {
         let done = self.0.read(keys).map_err(|error| failure(&error))?;
-        let one_sided = u32::try_from(done.one_sided).unwrap_or(u32::MAX);
+        let one_sided = done.one_sided.saturating_as::<u32>();
         Ok(ReadDone { items: done.items, rounds: done.rounds, one_sided })
     }
 
@@ -54,7 +55,7 @@ impl TransactionStore for ClusterSession {
         let first = self.0.read(std::slice::from_ref(from)).map_err(|error| failure(&error))?;
         let mut items: Vec<_> =
             first.items.into_iter().filter(|(_, version)| version.value.bytes().is_some()).collect();
-        let most = u32::try_from(count.saturating_sub(items.len())).unwrap_or(u32::MAX);
+        let most = count.saturating_sub(items.len()).saturating_as::<u32>();
         let mut rounds = first.rounds;
         if most > 0 {
             let (prefix, after) = (prefix.to_vec(), Some(from.clone()));

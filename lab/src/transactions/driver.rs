@@ -18,6 +18,8 @@
 //! - Samples of processor time enclose exactly the measured legs.
 //! - If a run ends early, it returns the results until then.
 
+use az::SaturatingAs;
+
 use super::counters::Counters;
 use super::options::RunOptions;
 use super::recorder::{Checked, Ledger, Order, Recorder};
@@ -128,7 +130,7 @@ pub(super) fn run_on(
     if !(1..=SESSIONS_MAX).contains(&run.threads) {
         return Err(RunError::Sessions { found: run.threads });
     }
-    let least = most_keys(&run.workload).saturating_mul(usize::try_from(run.threads).unwrap_or(usize::MAX));
+    let least = most_keys(&run.workload).saturating_mul(run.threads.saturating_as::<usize>());
     if run.check && run.recorded_max < least {
         return Err(RunError::Room { found: run.recorded_max, least });
     }

@@ -16,6 +16,7 @@ use crate::experiment::WireKind;
 use crate::latency::LatencySummary;
 use crate::median::median;
 use crate::record::Provenance;
+use az::SaturatingAs;
 use rackscan_ramp::algorithm::Algorithm;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
@@ -275,7 +276,7 @@ fn over(turns: &Turns, all: &[(Series, Turns)], baselines: &[Series]) -> BTreeMa
 }
 
 fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    time.as_nanos().saturating_as::<u64>()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shares for people: 53 bits are plenty")]

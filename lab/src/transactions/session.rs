@@ -18,6 +18,7 @@ use super::token::{self, Token};
 use super::workload::{Drawer, Inserts, Kind, Names, SCAN_KEYS, Workload};
 use crate::drive::Bounds;
 use crate::limits::FAILURE_PAUSE;
+use az::SaturatingAs;
 use rackscan_ramp::{
     history::End,
     item::{Key, Value},
@@ -297,7 +298,7 @@ impl<'r, 'a> Session<'r, 'a> {
     }
 
     fn insert(&mut self, counters: &mut Counters) -> Result<Duration, Failure> {
-        let count = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        let count = self.numbers.len().saturating_as::<u32>();
         let first = self.shared.inserts.begin(self.thread, count);
         let first = first.ok_or_else(|| failure("no more keys", "no numbers are left for new keys"))?;
         self.numbers.clear();
@@ -339,11 +340,11 @@ impl<'r, 'a> Session<'r, 'a> {
 /// Maximum reads and writes that one transaction may record.
 pub(super) fn most_keys(workload: &Workload) -> usize {
     let scanned = if workload.mix.scans() { *SCAN_KEYS.end() } else { 0 };
-    usize::try_from((2 * workload.size.most).max(scanned)).unwrap_or(usize::MAX)
+    (2 * workload.size.most).max(scanned).saturating_as::<usize>()
 }
 
 fn index(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
+    number.saturating_as::<usize>()
 }
 
 pub(super) fn failure(kind: &'static str, why: &str) -> Failure {

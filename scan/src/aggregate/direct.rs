@@ -39,6 +39,7 @@ use crate::{
     text::{text_array, valid_rows},
 };
 use arrow::{array::ArrayRef, buffer::NullBuffer};
+use az::SaturatingAs;
 use rackscan_format::{
     encoding::{integer::IntegerBlock, text::TextBuffer},
     limits::BLOCK_ROWS,
@@ -253,7 +254,7 @@ impl Direct {
             // A number of blocks that no usize counts is no bound for a run.
             let blocks_within = |most: i128| {
                 let block = magnitude.max(1).checked_mul(BLOCK_ROWS as i128);
-                block.map_or(0, |block| usize::try_from(most / block).unwrap_or(usize::MAX))
+                block.map_or(0, |block| (most / block).saturating_as::<usize>())
             };
             let (narrow, widest) = (blocks_within(i64::MAX.into()), blocks_within(i128::MAX));
             if widest == 0 {

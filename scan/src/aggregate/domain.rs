@@ -60,11 +60,14 @@ pub(super) fn domains(
             low = low.min(block.reference().into());
             high = high.max(narrow::largest_value(&block));
         }
-        // A range that no usize counts is too large for slots, too.
-        let size = usize::try_from(high - low + 1 + i128::from(nullable)).unwrap_or(usize::MAX);
-        let (Ok(base), true) = (i64::try_from(low), size.saturating_mul(stride) <= DIRECT_SLOTS_MAX) else {
+        let (Ok(base), Ok(size)) =
+            (i64::try_from(low), usize::try_from(high - low + 1 + i128::from(nullable)))
+        else {
             return Ok(None);
         };
+        if size.saturating_mul(stride) > DIRECT_SLOTS_MAX {
+            return Ok(None);
+        }
         domains.push(KeyDomain { input: *input, value_type: *value_type, base, size, stride, nullable });
         stride *= size;
     }
@@ -157,7 +160,7 @@ impl KeyDomain {
 /// `DIRECT_SLOTS_MAX`.
 #[inline(always)]
 fn cut(number: u64) -> u16 {
-    u16::try_from(number & u64::from(u16::MAX)).unwrap_or_default()
+    u16::try_from(number & u64::from(u16::MAX)).expect("16 bits")
 }
 
 struct AddCodes<'a, L> {

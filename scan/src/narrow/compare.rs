@@ -4,6 +4,7 @@
 //! which the caller ignores.
 
 use crate::selection::RowBytes;
+use az::SaturatingAs;
 use rackscan_format::{
     encoding::bitpack::Narrow,
     limits::BLOCK_ROWS,
@@ -25,7 +26,7 @@ macro_rules! lanes {
         impl Lane for $lane {
             #[inline(always)]
             fn cut(number: u64) -> Self {
-                Self::try_from(number).unwrap_or(Self::MAX)
+                number.saturating_as::<Self>()
             }
 
             #[inline(always)]

@@ -18,7 +18,7 @@ pub enum WireError {
         /// The part at fault.
         what: &'static str,
         /// What is there.
-        found: u64,
+        found: String,
         /// What was expected.
         expected: String,
     },
@@ -29,10 +29,10 @@ pub enum WireError {
 
 pub(super) fn malformed<T>(
     what: &'static str,
-    found: usize,
+    found: impl ToString,
     expected: impl Into<String>,
 ) -> Result<T, WireError> {
-    Err(WireError::Malformed { what, found: found as u64, expected: expected.into() })
+    Err(WireError::Malformed { what, found: found.to_string(), expected: expected.into() })
 }
 
 /// A count of what is encoded: rows, columns and entries, which are at most `WIRE_CELLS_MAX`, or

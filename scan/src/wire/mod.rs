@@ -42,6 +42,7 @@ use arrow::{
     array::{Array, ArrayRef, RecordBatch, RecordBatchOptions},
     datatypes::{DataType, SchemaRef},
 };
+use az::SaturatingAs;
 use descriptor::{DESCRIPTOR_BYTES, Descriptor};
 use layout::{
     ALIGNMENT, HEADER_BYTES, MAGIC, Reader, UNCOVERED_BYTES, Writer, count32, malformed, word32, word64,
@@ -108,7 +109,7 @@ pub fn decode(bytes: &[u8], schema: &SchemaRef) -> Result<(RecordBatch, usize), 
         return malformed("the magic", found, format!("{:#010x}", u32::from_le_bytes(MAGIC)));
     }
     // A length that no usize holds is larger than all bytes, and refused below.
-    let total = usize::try_from(word64(header, 8)).unwrap_or(usize::MAX);
+    let total = word64(header, 8).saturating_as::<usize>();
     let (rows, columns) = (word32(header, 16) as usize, word32(header, 20) as usize);
     if total > bytes.len() || !total.is_multiple_of(ALIGNMENT) {
         let expected = format!("a multiple of {ALIGNMENT} up to {}", bytes.len());

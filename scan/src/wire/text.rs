@@ -15,6 +15,7 @@ use arrow::{
     buffer::{Buffer, NullBuffer, OffsetBuffer},
     compute::take,
 };
+use az::SaturatingAs;
 use std::{collections::HashMap, sync::Arc};
 
 /// The total bytes of all values.
@@ -53,7 +54,7 @@ pub(super) fn encode(
 
 /// The length is the sender's word: one that no usize holds saturates, and no buffer is so long.
 fn bytes_of(descriptor: &Descriptor) -> usize {
-    usize::try_from(descriptor.text_bytes).unwrap_or(usize::MAX)
+    descriptor.text_bytes.saturating_as::<usize>()
 }
 
 /// Appends the texts, of about `total` bytes, and returns their exact number of bytes.
@@ -136,8 +137,7 @@ pub(super) fn decode(
         match u32::try_from(code) {
             Ok(code) if code < descriptor.entries => codes.push(code),
             _ => {
-                let found = usize::try_from(code).unwrap_or(usize::MAX);
-                return malformed("a dictionary code", found, format!("below {entries}"));
+                return malformed("a dictionary code", code, format!("below {entries}"));
             }
         }
     }
@@ -161,8 +161,7 @@ fn views(
         match next.and_then(|length| end.checked_add(length)) {
             Some(next) if usize::try_from(next).is_ok_and(|next| next <= bytes.len()) => end = next,
             _ => {
-                let found = usize::try_from(*length).unwrap_or(usize::MAX);
-                return malformed("the length of a text", found, format!("within {} bytes", bytes.len()));
+                return malformed("the length of a text", *length, format!("within {} bytes", bytes.len()));
             }
         }
         offsets.push(end);

@@ -10,6 +10,7 @@
 
 use std::{os::fd::BorrowedFd, sync::Arc};
 
+use az::SaturatingAs;
 use rackscan_device::{
     Buffer, BufferPool, DeviceIndex, DeviceIo, Fsync, Interest, IoFault, IoMemory, Read, Repeat, SubmitError,
     Token, Watch, Write,
@@ -240,7 +241,7 @@ impl Core {
     /// How busy the node is.
     pub(crate) fn load_report(&self) -> LoadReport {
         let (queued, running) = self.node.scans.load();
-        let short = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+        let short = |count: usize| count.saturating_as::<u16>();
         LoadReport {
             scans_queued: short(queued),
             scans_running: short(running),

@@ -22,6 +22,7 @@ mod sleep;
 
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
+use az::SaturatingAs;
 use rackscan_device::{Completion, DeviceIo, Wait};
 use rackscan_fabric::{Ending, Event, Listener, OperationError, Spin};
 use rackscan_format::message::{Answer, Refusal, ReplyMessage, RequestMessage};
@@ -432,7 +433,7 @@ impl Reactor {
 
     fn finish(&mut self, index: TaskIndex, mut outcome: Result<Answer, Refusal>) {
         let Some(task) = self.tasks.remove(index) else { return };
-        let us = u64::try_from(task.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let us = task.began.elapsed().as_micros().saturating_as::<u64>();
         let bytes = timestamp(&mut outcome, us);
         let entered = task.span.enter();
         task.span.record("us", us);

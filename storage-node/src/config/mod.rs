@@ -227,6 +227,7 @@ pub struct Config {
 /// The defaults.
 mod defaults {
     use super::ByteSize;
+    use az::SaturatingAs;
 
     pub(super) fn memory_budget() -> ByteSize {
         ByteSize(512 << 20)
@@ -238,7 +239,7 @@ mod defaults {
 
     pub(super) fn scan_workers() -> u16 {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        u16::try_from(cores).unwrap_or(u16::MAX).min(super::limits::SCAN_WORKERS_MAX)
+        cores.saturating_as::<u16>().min(super::limits::SCAN_WORKERS_MAX)
     }
 
     pub(super) fn io_threads() -> u16 {

@@ -14,6 +14,7 @@ use std::{
     path::Path,
 };
 
+use az::SaturatingAs;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use rackscan_ramp::{
@@ -219,7 +220,7 @@ impl Copy {
     /// Reads at most `most` bytes from `from` on, up to `end_bytes`.
     fn read(&self, from: u64, most: usize, end_bytes: u64) -> io::Result<Vec<u8>> {
         let length = end_bytes.saturating_sub(from).min(most as u64);
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        let mut bytes = vec![0; length.saturating_as::<usize>()];
         self.file.read_at(&mut bytes, from)?;
         Ok(bytes)
     }
@@ -241,7 +242,7 @@ fn followed(file: &File, start: Tail, end_bytes: u64) -> io::Result<Follower> {
     let mut piece = vec![0; LOG_STEP_BYTES];
     let mut at = start.offset_bytes;
     while at < end_bytes {
-        let length = usize::try_from(end_bytes - at).unwrap_or(usize::MAX).min(piece.len());
+        let length = (end_bytes - at).saturating_as::<usize>().min(piece.len());
         file.read_at(&mut piece[..length], at)?;
         if follower.whole(&piece[..length]).is_some() {
             break;

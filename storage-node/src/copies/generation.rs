@@ -20,6 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use az::SaturatingAs;
 use rackscan_format::{
     codec::{self, Envelope},
     message::LogGeneration,
@@ -108,7 +109,7 @@ fn slot(generation: &LogGeneration) -> io::Result<[u8; SLOT_BYTES]> {
     let encoded = codec::encode_envelope(Envelope::LogGeneration, generation)
         .map_err(|error| invalid(error.to_string()))?;
     let mut slot = [0; SLOT_BYTES];
-    let length = u16::try_from(encoded.len()).unwrap_or(u16::MAX);
+    let length = encoded.len().saturating_as::<u16>();
     let place = slot.get_mut(LENGTH_BYTES..LENGTH_BYTES + encoded.len());
     let place = place.ok_or_else(|| {
         invalid(format!("the encoded generation has {} bytes, which is too long", encoded.len()))

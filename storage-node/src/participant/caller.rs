@@ -1,6 +1,7 @@
 //! Identifies who sent messages to the participant (a request, or the participant itself), and
 //! contains these messages.
 
+use az::SaturatingAs;
 use rackscan_ramp::message::Request;
 
 use crate::{ids::ConnectionId, limits::REACTORS_MAX};
@@ -33,7 +34,7 @@ impl Caller {
 
     /// The reactor that asks.
     pub(super) fn reactor(self) -> usize {
-        usize::try_from(self.0 >> REACTOR_SHIFT).unwrap_or(usize::MAX)
+        (self.0 >> REACTOR_SHIFT).saturating_as::<usize>()
     }
 }
 

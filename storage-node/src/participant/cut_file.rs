@@ -17,6 +17,8 @@ use std::{
     path::Path,
 };
 
+use az::SaturatingAs;
+
 use super::error::{ParticipantFileError, os};
 
 /// The file's name, in the folder of the log.
@@ -77,7 +79,7 @@ fn copy(log: &File, from: u64, bytes: u64, mut into: File) -> io::Result<()> {
     let (mut at, end) = (from, from + bytes);
     while at < end {
         let length = (end - at).min(piece.len() as u64);
-        let piece = &mut piece[..usize::try_from(length).unwrap_or(0)];
+        let piece = &mut piece[..length.saturating_as::<usize>()];
         log.read_exact_at(piece, at)?;
         into.write_all(piece)?;
         at += length;

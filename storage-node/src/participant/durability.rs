@@ -25,6 +25,7 @@
 
 use std::time::Instant;
 
+use az::SaturatingAs;
 use rackscan_format::{ids::NodeId, message::LogGeneration};
 
 use crate::limits::{COPY_PATIENCE, FIRST_COPY_PATIENCE, GENERATION_PATIENCE};
@@ -89,7 +90,7 @@ impl Generation {
         LogGeneration {
             number: self.number,
             members,
-            quorum: u16::try_from(self.quorum).unwrap_or(u16::MAX),
+            quorum: self.quorum.saturating_as::<u16>(),
             began_after: self.began_after,
         }
     }
@@ -385,7 +386,7 @@ pub(crate) enum Shortage {
 }
 
 fn bit(number: usize) -> Members {
-    u32::try_from(number).ok().and_then(|number| 1_u32.checked_shl(number)).unwrap_or(0) & !FORMER
+    1_u32.checked_shl(number.saturating_as::<u32>()).unwrap_or(0) & !FORMER
 }
 
 fn has(members: Members, number: usize) -> bool {

@@ -25,6 +25,7 @@ use std::{
     thread::JoinHandle,
 };
 
+use az::SaturatingAs;
 use rackscan_fabric::{Region, RegionError};
 use rackscan_format::{
     codec::{self, CodecError, Envelope},
@@ -356,7 +357,7 @@ fn read(
     slots: RegionSlots,
 ) -> Result<Read, ParticipantFileError> {
     let end_bytes = file.metadata().map_err(os(path, "looking at it"))?.len();
-    let mut header = vec![0; LOG_HEADER_BYTES.min(usize::try_from(end_bytes).unwrap_or(usize::MAX))];
+    let mut header = vec![0; LOG_HEADER_BYTES.min(end_bytes.saturating_as::<usize>())];
     file.read_exact_at(&mut header, 0).map_err(os(path, "reading it"))?;
     let start = Tail::from_header(&header)
         .map_err(|source| ParticipantFileError::Header { file: path.to_owned(), source })?;

@@ -6,6 +6,7 @@
 
 use std::io;
 
+use az::SaturatingAs;
 use rackscan_ramp::log::{Cut, Damage, Record, Tail, read};
 
 use super::log_file::LogFile;
@@ -48,7 +49,7 @@ impl<'f, F: LogFile> LogReader<'f, F> {
     fn move_on(&mut self) {
         let rest_bytes = self.end_bytes.saturating_sub(self.tail.offset_bytes);
         let length_bytes = rest_bytes.min(self.window_bytes);
-        self.window.resize(usize::try_from(length_bytes).unwrap_or(0), 0);
+        self.window.resize(length_bytes.saturating_as::<usize>(), 0);
         if let Err(error) = self.file.read_at(&mut self.window, self.tail.offset_bytes) {
             self.outcome = Some(Err(error));
             return;
@@ -90,7 +91,7 @@ impl<'f, F: LogFile> LogReader<'f, F> {
         let mut piece = vec![0; 1 << 16];
         while at < self.end_bytes {
             let length = (self.end_bytes - at).min(piece.len() as u64);
-            let piece = &mut piece[..usize::try_from(length).unwrap_or(0)];
+            let piece = &mut piece[..length.saturating_as::<usize>()];
             self.file.read_at(piece, at)?;
             if let Some(found) = piece.iter().rposition(|byte| *byte != 0) {
                 last = at + found as u64 + 1;

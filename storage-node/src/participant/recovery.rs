@@ -33,6 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use az::SaturatingAs;
 use rackscan_client::{LineEvent, Lines, LinesOptions, ReplicaDoubt, ReplicaReport, newest_replicas};
 use rackscan_device::Wait;
 use rackscan_fabric::ClusterKey;
@@ -473,7 +474,7 @@ impl LogSearch<'_> {
         let generation = LogGeneration {
             number,
             members: members.map(|(holder, _)| holder).collect(),
-            quorum: u16::try_from(quorum).unwrap_or(u16::MAX).max(earlier),
+            quorum: quorum.saturating_as::<u16>().max(earlier),
             began_after: of.map_or(0, |(_, held)| held.end.sequence),
         };
         self.making.setting.begin_generation(&generation).map_err(Fault::Disk)

@@ -14,6 +14,7 @@ use std::sync::{
     },
 };
 
+use az::SaturatingAs;
 use rackscan_fabric::Region;
 use rackscan_format::message::{ParticipantStatus, Refusal, RefusalCode};
 
@@ -255,7 +256,7 @@ gauges!(
 );
 
 fn few(gauge: &AtomicU64) -> u16 {
-    u16::try_from(gauge.load(Relaxed)).unwrap_or(u16::MAX)
+    gauge.load(Relaxed).saturating_as::<u16>()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use az::SaturatingAs;
 use rackscan_format::message::LogGeneration;
 use rackscan_ramp::log::{Batch, Tail};
 
@@ -161,7 +162,7 @@ impl Outlet {
             None => {}
             Some(BytesLocation::Shared(batches)) => {
                 for batch in batches {
-                    let at = usize::try_from(from.saturating_sub(batch.offset_bytes)).unwrap_or(usize::MAX);
+                    let at = from.saturating_sub(batch.offset_bytes).saturating_as::<usize>();
                     let rest = batch.bytes.get(at..).unwrap_or_default();
                     bytes.extend_from_slice(&rest[..rest.len().min(most - bytes.len())]);
                 }
@@ -171,7 +172,7 @@ impl Outlet {
                     if matches!(place, BytesLocation::Filed(_)) { &self.file } else { &self.new_version };
                 if let Some(file) = file.of(path, number)? {
                     let length = end.saturating_sub(from).min(most as u64);
-                    bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+                    bytes.resize(length.saturating_as::<usize>(), 0);
                     file.read_at(bytes, from)?;
                 }
             }

@@ -23,6 +23,7 @@ mod repair;
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use rackscan_device::{Buffer, IoFault, IoMemory};
 use rackscan_fabric::{Access, OperationError, RawSlice};
 use rackscan_format::{
@@ -243,7 +244,7 @@ impl Append {
         let Some(mut buffer) = core.take_buffer(length) else { return Ok(false) };
         self.next += 1;
         if let Some(mapped) = &self.mapped {
-            let offset = usize::try_from(source_offset).unwrap_or(usize::MAX);
+            let offset = source_offset.saturating_as::<usize>();
             let copied = mapped.copy_out(offset, &mut buffer[..length]);
             add(&core.node.metrics.wire_read_bytes, length as u64);
             self.store(core, place, index, buffer, copied.map_err(|error| bad_memory(error.to_string())));
@@ -254,7 +255,7 @@ impl Append {
             self.next = index;
             return Ok(false);
         };
-        let part = u32::try_from(index).unwrap_or(u32::MAX);
+        let part = u32::try_from(index).expect("a request names at most 65,535 pages");
         let into = core.staging.slice(&slot, length);
         let asked = into
             .map_err(|error| bad_memory(error.to_string()))
@@ -327,7 +328,7 @@ impl Append {
             return core.return_buffer(buffer);
         }
         let Page { extent, .. } = self.pages[index];
-        let part = u32::try_from(index).unwrap_or(u32::MAX);
+        let part = u32::try_from(index).expect("a request names at most 65,535 pages");
         let refusal = match core.write(place, part, extent, IoMemory::Buffer(buffer)) {
             Submitted::Underway => {
                 self.under_way += 1;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use rackscan_fabric::OperationError;
 use rackscan_format::message::{Answer, LoadHeld, ReadMap, Refusal, RefusalCode, Target};
 
@@ -58,7 +59,7 @@ fn part(
         refusal.needed_bytes = total_bytes - from_bytes;
         return Err(refusal);
     }
-    let at = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let at = |bytes: u64| bytes.saturating_as::<usize>();
     let part = encoded.get(at(from_bytes)..at(from_bytes + length)).unwrap_or_default().to_vec();
     let written_bytes = part.len() as u64;
     Ok(told(Answer::Catalog { written_bytes, total_bytes, generation }, part, target))

@@ -3,6 +3,7 @@
 //! Invariants
 //! - The bytes come from memory that never contained anything but zeroes.
 
+use az::SaturatingAs;
 use rackscan_fabric::OperationError;
 use rackscan_format::message::{Answer, Refusal, Target};
 
@@ -34,7 +35,7 @@ impl Work for Echo {
     fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
         while self.failed.is_none() && self.sent_bytes < self.bytes && self.writing < ECHO_WRITES_MAX {
             let part = (self.bytes - self.sent_bytes).min(ECHO_BYTES as u64);
-            let source = core.echo.slice(0, usize::try_from(part).unwrap_or(ECHO_BYTES));
+            let source = core.echo.slice(0, part.saturating_as::<usize>());
             let sent = source
                 .map_err(|error| bad_memory(error.to_string()))
                 .and_then(|source| core.send(place, 0, source, &self.target, self.sent_bytes));

@@ -16,6 +16,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
+use az::SaturatingAs;
 use rackscan_cache::{Fill, Look, Pin};
 use rackscan_device::{ExternalMemory, IoFault, IoMemory};
 use rackscan_fabric::{Access, OperationError};
@@ -238,7 +239,7 @@ impl Fetch {
 
     /// Starts a transfer.
     fn begin(&mut self, core: &mut Core, place: Place, planned: Planned, look: Option<Look>) -> Begun {
-        let part = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
+        let part = u32::try_from(self.parts.len()).expect("at most FETCH_PAGES_MAX parts");
         let is_read = !matches!(look, Some(Look::Hit(_)));
         if is_read && !core.has_room() {
             return Begun::NoRoom((planned, look));
@@ -262,7 +263,7 @@ impl Fetch {
             }
             Some(Look::Bypass) | None => match &self.route {
                 Route::Mapped(target) => {
-                    let offset = usize::try_from(planned.target_offset).unwrap_or(usize::MAX);
+                    let offset = planned.target_offset.saturating_as::<usize>();
                     (Via::Direct, target.part(offset, length))
                 }
                 Route::Staged => {
@@ -320,7 +321,7 @@ impl Fetch {
         let bytes = u64::from(extent.length_bytes);
         self.cost.pages_read += pages;
         self.cost.disk_bytes += bytes;
-        self.cost.read_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.cost.read_us = self.began.elapsed().as_micros().saturating_as::<u64>();
         add(&core.node.metrics.pages_read, pages.into());
         add(&core.node.metrics.disk_read_bytes, bytes);
         let via = &mut self.parts[part as usize].via;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use rackscan_fabric::OperationError;
 use rackscan_format::message::{Answer, KeepLog, Payload, Refusal, Target};
 
@@ -59,7 +60,7 @@ impl Keep {
         loop {
             match std::mem::replace(&mut self.stage, Stage::Asked) {
                 Stage::Beside(source) => {
-                    let length = usize::try_from(source.length_bytes).unwrap_or(usize::MAX);
+                    let length = source.length_bytes.saturating_as::<usize>();
                     let Some(slot) = core.take_slot(place, length) else {
                         self.stage = Stage::Beside(source);
                         return Ok(Progress::Starved);

@@ -5,6 +5,7 @@
 //! - The number of boxes is bounded, and their memory counts as memory of the connection. A
 //!   connection gets boxes at most once.
 
+use az::SaturatingAs;
 use rackscan_fabric::post::PostShape;
 use rackscan_format::message::{Answer, Refusal, RefusalCode, Target};
 
@@ -50,7 +51,7 @@ pub(crate) fn open(
 }
 
 fn shape(boxes: u16, body_bytes_max: u32) -> Result<PostShape, Refusal> {
-    let (count, bytes) = (usize::from(boxes), usize::try_from(body_bytes_max).unwrap_or(usize::MAX));
+    let (count, bytes) = (usize::from(boxes), body_bytes_max.saturating_as::<usize>());
     let shape = PostShape::new(count, bytes).map_err(|error| malformed(error.to_string()))?;
     if count > POSTS_MAX || bytes > POST_BODY_BYTES_MAX || shape.region_bytes() > POSTS_REGION_BYTES_MAX {
         return Err(malformed(format!(

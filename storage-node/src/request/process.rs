@@ -16,6 +16,7 @@ mod withheld;
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::{
     ids::{SegmentId, TableId},
@@ -153,7 +154,7 @@ impl Process {
             let bytes = memory.len();
             return Ok((Sink::Mapped(memory), bytes));
         }
-        let bytes = usize::try_from(target.length_bytes.min(RESULT_STAGED_BYTES_MAX)).unwrap_or(usize::MAX);
+        let bytes = target.length_bytes.min(RESULT_STAGED_BYTES_MAX).saturating_as::<usize>();
         let slot = core.take_slot(place, bytes).ok_or_else(|| {
             let text = format!(
                 "no {bytes} bytes of staging memory are free for a result; fetch the segment or ask again"

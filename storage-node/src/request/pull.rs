@@ -6,6 +6,7 @@
 //! Invariant: the staging memory belongs to the transfer while the transfer is in flight, and is
 //! returned when the transfer has ended, with or without success.
 
+use az::SaturatingAs;
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::message::{BounceReason, Refusal, RefusalCode, Target};
 
@@ -40,7 +41,7 @@ pub(super) fn begin(
     source: &Target,
     what: &'static str,
 ) -> Result<Pulled, Refusal> {
-    let length = usize::try_from(source.length_bytes).unwrap_or(usize::MAX);
+    let length = source.length_bytes.saturating_as::<usize>();
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
     if link.maps_memory() {
         let mapped = link.map(source, Access::Read).ok_or_else(|| {
@@ -70,7 +71,7 @@ pub(super) fn end(
     (source, what): (&Target, &'static str),
     outcome: Result<(), OperationError>,
 ) -> Result<Vec<u8>, Refusal> {
-    let mut bytes = vec![0; usize::try_from(source.length_bytes).unwrap_or(0)];
+    let mut bytes = vec![0; source.length_bytes.saturating_as::<usize>()];
     let copied = core.staging.copy_out(slot, &mut bytes);
     core.give_back(place, slot);
     outcome.map_err(|error| bad_memory(format!("reading {what}: {error}")))?;

@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use rackscan_cache::{Fill, Look, Pin};
 use rackscan_device::{ExternalMemory, IoFault, IoMemory};
 use rackscan_fabric::{Access, OperationError, RegionSlice};
@@ -220,7 +221,8 @@ impl Raw {
     fn begin(&mut self, core: &mut Core, place: Place) -> bool {
         let index = self.next;
         let Part { extent, memory_offset } = self.parts[index];
-        let (part, length) = (u32::try_from(index).unwrap_or(u32::MAX), extent.length_bytes as usize);
+        let part = u32::try_from(index).expect("a request has fewer than 2^32 parts");
+        let length = extent.length_bytes as usize;
         let look = self.look(core, &extent);
         if let Some(Look::Hit(pin)) = look {
             return self.begin_cached(core, place, part, pin);
@@ -235,10 +237,7 @@ impl Raw {
                 self.goes(index, Via::Filling(fill));
                 memory
             }
-            (_, Route::Mapped(mapped)) => {
-                let offset = usize::try_from(memory_offset).unwrap_or(usize::MAX);
-                mapped.part(offset, length)
-            }
+            (_, Route::Mapped(mapped)) => mapped.part(memory_offset.saturating_as::<usize>(), length),
             (_, Route::Staged) => {
                 let Some(slot) = core.take_slot(place, length) else {
                     self.looked = Some(Look::Bypass);

@@ -18,6 +18,7 @@ mod answer;
 
 use std::fmt;
 
+use az::SaturatingAs;
 use rackscan_fabric::OperationError;
 use rackscan_format::{
     codec,
@@ -262,7 +263,7 @@ impl Transact {
     /// Begins with the next piece of the request. Returns false if there is no memory now.
     fn pull(&mut self, core: &mut Core, place: Place, source: &Target, from: u64) -> Result<bool, Refusal> {
         let length = (source.length_bytes - from).min(TRANSACT_PIECE_BYTES as u64);
-        let length = usize::try_from(length).unwrap_or(TRANSACT_PIECE_BYTES);
+        let length = length.saturating_as::<usize>();
         let Some(slot) = core.take_slot(place, length) else { return Ok(false) };
         let into = core.staging.slice(&slot, length).map_err(|error| bad_memory(error.to_string()));
         let asked = into.and_then(|into| core.fetch(place, 0, source, from, into));

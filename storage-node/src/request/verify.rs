@@ -11,6 +11,7 @@
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
+use az::SaturatingAs;
 use rackscan_device::{IoFault, IoMemory};
 use rackscan_format::{
     limits::{VERIFY_BYTES_MAX, VERIFY_PLACES_MAX},
@@ -106,7 +107,7 @@ fn runs(places: &[Numbered]) -> VecDeque<Range<usize>> {
 /// The extent of a run of places.
 fn extent(run: &[Numbered]) -> Extent {
     let (first, last) = (run[0].1.extent, run[run.len() - 1].1.extent);
-    let before = u32::try_from(last.offset_bytes - first.offset_bytes).unwrap_or(u32::MAX);
+    let before = (last.offset_bytes - first.offset_bytes).saturating_as::<u32>();
     Extent { length_bytes: before + last.length_bytes, ..first }
 }
 
@@ -120,7 +121,7 @@ impl Verify {
         let extent = extent(&self.places[run.clone()]);
         let Some(buffer) = core.take_buffer(extent.length_bytes as usize) else { return false };
         let taken = buffer.len() as u64;
-        let part = u32::try_from(self.reads.len()).unwrap_or(u32::MAX);
+        let part = u32::try_from(self.reads.len()).expect("no more reads than pages of the request");
         match core.read(place, part, extent, IoMemory::Buffer(buffer)) {
             Submitted::Underway => {
                 self.runs.pop_front();

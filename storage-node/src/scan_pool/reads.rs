@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use az::SaturatingAs;
 use rackscan_format::{
     limits::PAGE_READS_MAX,
     message::{BounceReason, PageRead, Refusal, RefusalCode},
@@ -32,7 +33,7 @@ impl Reads {
 
     /// Records that the device was asked for this page now.
     pub(super) fn note(&mut self, page: &PageWanted) {
-        let after_us = u32::try_from(self.since.elapsed().as_micros()).unwrap_or(u32::MAX);
+        let after_us = self.since.elapsed().as_micros().saturating_as::<u32>();
         self.pages.push(PageRead { column: page.column, page: page.page, after_us });
     }
 

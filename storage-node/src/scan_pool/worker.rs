@@ -24,6 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use az::SaturatingAs;
 use rackscan_cache::{Fill, Look, PageCache};
 use rackscan_device::{
     Buffer, BufferPool, Completion, Device, DeviceIndex, DeviceIo, IoFault, IoMemory, Read, Ring, RingConfig,
@@ -82,7 +83,7 @@ impl ScanQuota {
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             cpu: Duration::from_millis(config.scan_cpu_ms.into()),
-            memory_bytes: usize::try_from(config.scan_memory.0).unwrap_or(usize::MAX),
+            memory_bytes: config.scan_memory.0.saturating_as::<usize>(),
         }
     }
 }
@@ -251,7 +252,7 @@ impl Worker {
         cost: &mut Cost,
     ) -> Result<ScanOutput, Failure> {
         let directory = Arc::clone(job.segment.directory());
-        let blocks = u32::try_from(directory.blocks()).unwrap_or(u32::MAX);
+        let blocks = directory.blocks().saturating_as::<u32>();
         let pages_most = self.parts.quota.memory_bytes / SCAN_MEMORY_SHARE;
         let memory_bytes = scan_window_bytes(self.pool.total_bytes()).min(pages_most);
         let limits = ScanLimits { memory_bytes, batch_rows };
@@ -299,13 +300,12 @@ impl Worker {
             }
         };
         let (stats, cached) = (scan.stats(), std::mem::take(&mut self.cached));
-        let small = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
+        let small = |pages: u64| pages.saturating_as::<u32>();
         cost.pages_read += small(stats.pages_read.saturating_sub(cached.pages));
         cost.pages_cached += small(cached.pages);
         cost.cached_bytes += cached.bytes;
-        cost.pages_skipped_by_zone += u32::try_from(stats.pages_skipped_by_zone).unwrap_or(u32::MAX);
-        cost.pages_skipped_by_selection +=
-            u32::try_from(stats.pages_skipped_by_selection).unwrap_or(u32::MAX);
+        cost.pages_skipped_by_zone += stats.pages_skipped_by_zone.saturating_as::<u32>();
+        cost.pages_skipped_by_selection += stats.pages_skipped_by_selection.saturating_as::<u32>();
         cost.disk_bytes += stats.bytes_read.saturating_sub(cached.bytes);
         cost.rows_scanned += stats.rows_scanned;
         cost.rows_selected += stats.rows_selected;
@@ -401,7 +401,7 @@ impl Worker {
         scan: &mut SegmentScan<ScanPage>,
     ) -> Result<(), Refusal> {
         let Completion::Read { token, memory, outcome } = completion else { return Ok(()) };
-        let index = usize::try_from(token.0).unwrap_or(usize::MAX);
+        let index = token.0.saturating_as::<usize>();
         let Some(&PageWanted { column, page, extent }) = pages.get(index) else { return Ok(()) };
         let fill = self.fills.iter().position(|(place, _)| *place == index);
         let fill = fill.map(|place| self.fills.swap_remove(place).1);
@@ -484,11 +484,11 @@ fn computation(error: &dyn std::fmt::Display) -> Refusal {
 }
 
 fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    time.as_micros().saturating_as::<u64>()
 }
 
 /// The processor time of this thread so far.
 fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
+    Duration::try_from(time).expect("a thread's processor time is not negative")
 }

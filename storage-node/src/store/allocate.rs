@@ -183,7 +183,7 @@ impl Space {
         let mut extents =
             vec![Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: 0 }; lengths.len()];
         for (turn, device) in (0..devices).map(|turn| (turn, (first + turn) % devices)) {
-            let id = DeviceId(u8::try_from(device).unwrap_or(u8::MAX));
+            let id = DeviceId(u8::try_from(device).expect("at most NODE_DEVICES_MAX devices"));
             let mine = || (turn..lengths.len()).step_by(devices);
             let needed_bytes: u64 = mine().map(|page| u64::from(lengths[page])).sum();
             if needed_bytes == 0 {

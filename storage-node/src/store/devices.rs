@@ -17,6 +17,7 @@ use std::{
     sync::Arc,
 };
 
+use az::SaturatingAs;
 use rackscan_device::{
     Access, Alignment, Buffer, BufferPool, Completion, Device, DeviceIndex, DeviceIo, Fsync, IoMemory, Read,
     Ring, RingConfig, RingError, Token, Wait, Write,
@@ -152,7 +153,7 @@ impl<'d> Labels<'d> {
         let DeviceFacts { path, bytes, .. } = self.devices.facts()[device].clone();
         let copies = self.copies(device)?;
         let Some(label) = copies.iter().find_map(|copy| copy.as_ref().ok()).copied() else {
-            let head_bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(BLANK_BYTES);
+            let head_bytes = bytes.saturating_as::<usize>().min(BLANK_BYTES);
             if self.read_head(device, head_bytes)?.iter().all(|byte| *byte == 0) {
                 return Ok(None);
             }
@@ -177,9 +178,9 @@ impl<'d> Labels<'d> {
     }
 
     fn read_head(&mut self, device: usize, length: usize) -> Result<Vec<u8>, LabelFault> {
-        let index = DeviceIndex(u16::try_from(device).unwrap_or(u16::MAX));
+        let index = DeviceIndex(u16::try_from(device).expect("at most NODE_DEVICES_MAX devices"));
         let into = IoMemory::Buffer(self.buffer(device, length)?);
-        let length_bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        let length_bytes = u32::try_from(length).expect("labels have fewer than 2^32 bytes");
         let read = Read { device: index, offset_bytes: 0, length_bytes, into, token: Token(0) };
         self.io.submit_read(read).map_err(|refused| self.fault(device, &refused.reason))?;
         let memory = self.finish(device)?;
@@ -195,7 +196,7 @@ impl<'d> Labels<'d> {
 
     /// Writes both copies, one durable before the next is begun.
     pub(super) fn write(&mut self, device: usize, label: &DeviceLabel) -> Result<(), LabelFault> {
-        let index = DeviceIndex(u16::try_from(device).unwrap_or(u16::MAX));
+        let index = DeviceIndex(u16::try_from(device).expect("at most NODE_DEVICES_MAX devices"));
         for copy in 0..LABEL_COPIES as u64 {
             let mut from = self.buffer(device, SECTOR_BYTES as usize)?;
             from.copy_from_slice(&label.to_sector());

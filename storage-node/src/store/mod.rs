@@ -424,7 +424,7 @@ impl Store {
         let devices = self.devices.facts().iter().zip(&self.labels).enumerate();
         devices
             .map(|(index, (device, label))| DeviceStatus {
-                device: DeviceId(u8::try_from(index).unwrap_or(u8::MAX)),
+                device: DeviceId(u8::try_from(index).expect("at most NODE_DEVICES_MAX devices")),
                 path: absolute(&device.path),
                 label: label.label,
                 capacity_bytes: label.capacity_bytes,

@@ -7,6 +7,7 @@
 //! Invariant: bytes for a place are checked against the catalog as a reader checks them: the
 //! checksum, identity and rows of a page, the checksum of a parity cell.
 
+use az::SaturatingAs;
 use rackscan_format::{
     codec,
     ids::{ColumnId, PageNumber, SegmentId},
@@ -39,7 +40,7 @@ impl HeldPlace {
             PlaceContent::Page { identity, .. } => identity,
             PlaceContent::Parity { set, cell, .. } => PageIdentity {
                 table: set.load,
-                segment: SegmentId(u32::try_from(cell).unwrap_or(u32::MAX)),
+                segment: SegmentId(cell.saturating_as::<u32>()),
                 column: ColumnId(0),
                 page: PageNumber(0),
             },

@@ -429,7 +429,7 @@ fn check_segments(
 
 /// Makes every page written so far durable.
 pub(super) fn flush(store: &Store) -> Result<(), String> {
-    let count = u16::try_from(store.devices.facts().len()).unwrap_or(u16::MAX);
+    let count = u16::try_from(store.devices.facts().len()).expect("at most NODE_DEVICES_MAX devices");
     let mut io = store.devices.io(u32::from(count.max(1))).map_err(|error| error.to_string())?;
     for device in 0..count {
         let fsync = Fsync { device: DeviceIndex(device), token: Token(u64::from(device)) };

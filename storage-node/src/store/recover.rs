@@ -137,7 +137,7 @@ fn labels_wanted(
         content.into_iter().flat_map(|content| devices_used(&content.catalog)).collect();
     let mut wanted = Vec::with_capacity(count);
     for (index, (facts, found)) in devices.facts().iter().zip(found).enumerate() {
-        let device = DeviceId(u8::try_from(index).unwrap_or(u8::MAX));
+        let device = DeviceId(u8::try_from(index).expect("at most NODE_DEVICES_MAX devices"));
         let path = &facts.path;
         let label = match listed.get(index) {
             Some(label) => *label,

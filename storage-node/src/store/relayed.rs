@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use rackscan_format::{
     ids::TableId,
     message::{Refusal, RefusalCode, ReserveParity},
@@ -33,7 +34,7 @@ impl Store {
         from: ConnectionId,
     ) -> Result<Vec<Extent>, Refusal> {
         let ReserveParity { load, set, first_cell, cells, cell_bytes } = *request;
-        let cells = usize::try_from(cells).unwrap_or(usize::MAX);
+        let cells = cells.saturating_as::<usize>();
         self.begin_append(load, from)?;
         let stored = self.allocate(parity_directory(load, first_cell, &parity_lengths(cells, cell_bytes)));
         let stored: Arc<StoredSegment> = match stored {

@@ -15,6 +15,7 @@
 //! - DATA/scratch records that an area is filled, and is written after that. If the file is lost or
 //!   does not parse, the area is only filled again, so this is a warning.
 
+use az::SaturatingAs;
 use rackscan_device::{BufferPool, Completion, DeviceIndex, DeviceIo, Fsync, IoMemory, Token, Wait, Write};
 use rackscan_format::{
     codec::{self, Envelope},
@@ -138,7 +139,7 @@ fn fill(devices: &dyn Devices, area: ScratchArea) -> Result<(), String> {
             let write = Write {
                 device: DEVICE_INDEX,
                 offset_bytes: area.offset_bytes + begun,
-                length_bytes: u32::try_from(length).unwrap_or(PIECE_BYTES),
+                length_bytes: length.saturating_as::<u32>(),
                 from: IoMemory::Buffer(buffer),
                 token: Token(length),
             };

@@ -27,6 +27,7 @@ use std::{
     time::Instant,
 };
 
+use az::SaturatingAs;
 use futures::{executor::block_on, future::join_all};
 use rackscan_format::{
     ids::NodeId,
@@ -262,7 +263,7 @@ impl Cluster {
         };
         let span = reply.span.ok_or(ClientError::Closed)?;
         // At most the target is read, whatever the node says: the records' checksums are verified.
-        let length = usize::try_from(written).unwrap_or(usize::MAX).min(span.length_bytes());
+        let length = written.saturating_as::<usize>().min(span.length_bytes());
         let mut bytes = vec![0; length];
         let bad = |error: rackscan_fabric::OutOfBounds| ClientError::BadAnswer {
             node: replica_node,

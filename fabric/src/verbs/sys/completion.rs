@@ -17,6 +17,7 @@ use std::{
     },
 };
 
+use az::SaturatingAs;
 use rdma_sys as ffi;
 
 use super::{Context, check, made};
@@ -92,7 +93,7 @@ impl CompletionQueue {
         // SAFETY: the context is open.
         let channel = made(unsafe { ffi::ibv_create_comp_channel(context.raw.as_ptr()) })?;
         // A depth that fits no c_int is beyond every adapter's limit, as the clamped one is.
-        let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
+        let depth = depth.saturating_as::<c_int>();
         // SAFETY: the context is open, the channel is of this context, and no user context is
         // passed.
         let raw = unsafe { ffi::ibv_create_cq(context.raw.as_ptr(), depth, null_mut(), channel.as_ptr(), 0) };

@@ -8,6 +8,7 @@
 use super::names::fnv64;
 use super::{Choice, Inserts, Mix, SCAN_KEYS, Workload, YCSB_SKEW};
 use crate::zipf::Zipf;
+use az::SaturatingAs;
 use fastrand::Rng;
 
 /// The number of ranks from which YCSB draws its scrambled ranks, whatever the number of keys
@@ -116,11 +117,11 @@ impl Drawer {
 
 /// The remainder, which is below `bound`.
 fn below(number: u64, bound: u32) -> u32 {
-    u32::try_from(number % u64::from(bound.max(1))).unwrap_or(0)
+    (number % u64::from(bound.max(1))).saturating_as::<u32>()
 }
 
 fn places(count: u32) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
+    count.saturating_as::<usize>()
 }
 
 impl Mix {

@@ -7,6 +7,7 @@
 //!   threads would contend for the reference counters of shared names.
 
 use crate::limits::NAMES_KEPT_MAX;
+use az::SaturatingAs;
 use rackscan_ramp::item::Key;
 use std::fmt::Write as _;
 
@@ -39,14 +40,14 @@ impl Names {
     /// For a session that uses about `keys` names.
     #[must_use]
     pub fn new(keys: u32) -> Self {
-        let places = usize::try_from(keys).unwrap_or(usize::MAX).clamp(1, NAMES_KEPT_MAX);
+        let places = keys.saturating_as::<usize>().clamp(1, NAMES_KEPT_MAX);
         Self { kept: vec![None; places], text: String::new() }
     }
 
     /// The key with a number. `None` never happens, because these names are within every limit of
     /// keys.
     pub fn key(&mut self, number: u32) -> Option<Key> {
-        let place = usize::try_from(number).unwrap_or(0) % self.kept.len().max(1);
+        let place = number.saturating_as::<usize>() % self.kept.len().max(1);
         if let Some(Some((kept, key))) = self.kept.get(place)
             && *kept == number
         {

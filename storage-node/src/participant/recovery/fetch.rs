@@ -10,6 +10,7 @@
 
 use std::{fs::File, time::Instant};
 
+use az::SaturatingAs;
 use rackscan_client::{LineEvent, Lines};
 use rackscan_device::Wait;
 use rackscan_format::{
@@ -98,7 +99,7 @@ impl LogSearch<'_> {
                         Ok(Answer::CopyOfLog { held: now, written_bytes, .. })
                             if now == Some(held) && (1..=wanted).contains(&written_bytes) =>
                         {
-                            let length = usize::try_from(written_bytes).unwrap_or(usize::MAX);
+                            let length = written_bytes.saturating_as::<usize>();
                             return region
                                 .to_vec(0, length)
                                 .map_err(|error| Fault::Broken(error.to_string()));
