@@ -22,10 +22,11 @@ mod stripe;
 mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rackscan_fabric::Wire;
 use std::{ffi::OsString, path::PathBuf};
 
-pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires, FabricWire};
-pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
+pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires};
+pub(crate) use bench_io::{BenchIo, LabMode};
 pub(crate) use bench_parity::{BenchParity, CellsTo};
 pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
@@ -45,7 +46,7 @@ pub(crate) use refresh::{
 pub(crate) use repair::{BenchRebuild, Fsck, Rebuild, Recover, Scrub};
 pub(crate) use replay::Replay;
 pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
-use values::{ascii_character, bytes, delimiter, effort, page_size, scale, segment_rows, table_name};
+use values::{ascii_character, bytes, delimiter, effort, page_size, scale, segment_rows, table_name, wire};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]
@@ -80,7 +81,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "FILE", env = "RACKSCAN_CLUSTER")]
     pub(crate) cluster: Option<PathBuf>,
     /// Wire by which to reach the nodes [default: the first address that each node lists]
-    #[arg(long, global = true, value_enum)]
+    #[arg(long, global = true, value_parser = wire())]
     pub(crate) wire: Option<Wire>,
     /// Number of threads of the engine [default: one per core]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -110,7 +111,7 @@ impl Global {
             }
         };
         say("--cluster", self.cluster.clone().map(Into::into));
-        say("--wire", self.wire.as_ref().map(word));
+        say("--wire", self.wire.map(|wire| wire.to_string().into()));
         say("--threads", self.threads.map(|threads| threads.to_string().into()));
         say("--engine-cache", Some(format!("{}B", self.engine_cache).into()));
         say("--tolerate-unavailable", self.tolerate_unavailable.map(|nodes| nodes.to_string().into()));
@@ -123,17 +124,6 @@ impl Global {
 /// The command-line spelling of a value.
 pub(crate) fn word<V: ValueEnum>(value: &V) -> OsString {
     value.to_possible_value().map_or_else(OsString::new, |value| value.get_name().into())
-}
-
-/// A wire of the fabric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Wire {
-    /// Shared memory, on one machine
-    Shm,
-    /// TCP, between machines
-    Tcp,
-    /// RDMA (InfiniBand, RoCE, iWARP); needs a build with --features verbs
-    Verbs,
 }
 
 /// Placements of scans.

@@ -1,7 +1,7 @@
 //! Opens the session that most commands work with: a reachable cluster, and an engine over it.
 
 use crate::{
-    args::{Global, IsolationArgument, PlacementArgument, Wire},
+    args::{Global, IsolationArgument, PlacementArgument},
     cluster::{
         ClusterFile, SharedNodes, check_page_cache, find_or_create, folder_ids, page_cache,
         start_with_overrides,
@@ -196,7 +196,7 @@ impl Reach {
         let unavailable_max = global.tolerate_unavailable.unwrap_or(others.saturating_as::<u8>());
         let nodes = SharedNodes::start_to_rebuild(&file, unavailable_max, rebuilt)?;
         let runtime = runtime(global)?;
-        let cluster = runtime.block_on(connect(&file, global.wire.map(Into::into), 0, unavailable_max))?;
+        let cluster = runtime.block_on(connect(&file, global.wire, 0, unavailable_max))?;
         Ok(Self { cluster, runtime, _nodes: nodes })
     }
 
@@ -222,8 +222,7 @@ fn not_ours() -> Failure {
 async fn engine(global: &Global, file: &ClusterFile, unavailable_max: u8) -> Result<Engine, Failure> {
     let threads = threads(global);
     let budget = Budget::of(global, file, threads)?;
-    let mut reached =
-        cluster_options(file, global.wire.map(Into::into), global.engine_cache, unavailable_max)?;
+    let mut reached = cluster_options(file, global.wire, global.engine_cache, unavailable_max)?;
     reached.memory_bytes = budget.answers;
     let cluster = Cluster::connect(reached).await?;
     let options = EngineOptions { threads, calibration: calibration(file)?, ..budget.options(global, file)? };
@@ -303,16 +302,6 @@ impl From<IsolationArgument> for rackscan_engine::Isolation {
         match isolation {
             IsolationArgument::Snapshot => Self::Snapshot,
             IsolationArgument::ReadAtomic => Self::ReadAtomic,
-        }
-    }
-}
-
-impl From<Wire> for rackscan_fabric::Wire {
-    fn from(wire: Wire) -> Self {
-        match wire {
-            Wire::Shm => Self::Shm,
-            Wire::Tcp => Self::Tcp,
-            Wire::Verbs => Self::Verbs,
         }
     }
 }

@@ -6,11 +6,14 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::AddressError;
 
 /// The kinds of transport. Each has a folder of its own, which contains the files `region`, `queue`
-/// and `connect`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// and `connect`. Its text form is the one in addresses: `shm`, `tcp`, `verbs`, `sim`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Wire {
     /// Shared memory between processes of one user on one machine.
     Shm,
@@ -29,6 +32,17 @@ impl Wire {
     #[must_use]
     pub fn outlives_refusal(self) -> bool {
         self != Self::Verbs
+    }
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
+            Self::Sim => "sim",
+        })
     }
 }
 

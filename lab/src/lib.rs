@@ -65,7 +65,7 @@ pub use drive::{
 };
 pub use experiment::{
     Axes, Case, CpuPerIo, Experiment, GridError, Mode, NodeHost, NodeShape, Outcome, PointLine, RunningNode,
-    Step, WireKind,
+    Step,
 };
 pub use fio::{FioError, FioLoad, FioRead};
 pub use latency::{Latencies, LatencySummary};

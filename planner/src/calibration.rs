@@ -5,30 +5,8 @@
 //! - Every constant states whether it was measured here, and how; the defaults have `measured =
 //!   false`.
 
+use rackscan_fabric::Wire;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-
-/// The wire by which the engine reaches a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Wire {
-    /// Shared memory on one machine.
-    Shm,
-    /// Sockets.
-    Tcp,
-    /// RDMA.
-    Verbs,
-}
-
-impl fmt::Display for Wire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
-            Self::Verbs => "verbs",
-        })
-    }
-}
 
 /// One constant of the cost model. The unit is part of the field's name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -173,7 +151,7 @@ impl Calibration {
     #[must_use]
     pub fn wire(&self, wire: Wire) -> &WireCosts {
         match wire {
-            Wire::Shm => &self.shm,
+            Wire::Shm | Wire::Sim => &self.shm,
             Wire::Tcp => &self.tcp,
             Wire::Verbs => &self.verbs,
         }

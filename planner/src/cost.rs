@@ -22,11 +22,12 @@
 //! - A price never falls when there is more to do or more work in flight.
 
 use crate::{
-    calibration::{Calibration, CpuCosts, Wire},
+    calibration::{Calibration, CpuCosts},
     demand::Demand,
     placement::Placement,
     profile::{Attachment, ClusterProfile, NodeProfile, PageDemand, ScanProfile},
 };
+use rackscan_fabric::Wire;
 use serde::{Deserialize, Serialize};
 
 /// Share of a segment's total work that is added to its slowest stage: stages never overlap
@@ -192,7 +193,7 @@ pub fn demand(
 fn sent_s(bytes: f64, wire: Wire) -> f64 {
     match wire {
         Wire::Tcp => bytes * NODE_TCP_BYTE_S,
-        Wire::Shm | Wire::Verbs => 0.0,
+        Wire::Shm | Wire::Sim | Wire::Verbs => 0.0,
     }
 }
 

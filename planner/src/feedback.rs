@@ -22,7 +22,7 @@
 //!   read. Otherwise they would never enter the cache, because local reads bypass it.
 
 use crate::{
-    calibration::{Calibration, Wire},
+    calibration::Calibration,
     cost::{Price, Prices, WhyNot, bottleneck_s, demand, device_seconds, price, scan_seconds},
     decision::{Decision, PlacementError, place},
     demand::Demand,
@@ -31,6 +31,7 @@ use crate::{
     ratio::{PassingRatio, Ratio},
 };
 use az::SaturatingAs;
+use rackscan_fabric::Wire;
 use rackscan_format::ids::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +142,7 @@ impl NodeSpeed {
             let rest_s = observed.wait_s - observed.read_s - costs.round_trip_us.value * 1e-6;
             let found_s = match wire {
                 // Shared memory is as fast as calibrated: a longer wait is one for a processor.
-                Wire::Shm => expected_s,
+                Wire::Shm | Wire::Sim => expected_s,
                 Wire::Tcp | Wire::Verbs => shared_s.min(rest_s).max(expected_s / WIRE_FASTER_MAX),
             };
             self.wire.observe(found_s, expected_s, now_s);

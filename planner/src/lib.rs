@@ -41,7 +41,7 @@ mod placement;
 mod profile;
 mod ratio;
 
-pub use calibration::{Calibration, CalibrationError, Constant, CpuCosts, DeviceCosts, Wire, WireCosts};
+pub use calibration::{Calibration, CalibrationError, Constant, CpuCosts, DeviceCosts, WireCosts};
 pub use cost::{Price, Prices, WhyNot, demand, price};
 pub use decision::{Decision, PlacementError, place};
 pub use demand::{Ahead, Demand};

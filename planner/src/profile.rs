@@ -6,10 +6,10 @@
 //! slower, never its answer wrong.
 
 use crate::{
-    calibration::Wire,
     demand::{Ahead, Demand},
     placement::Placement,
 };
+use rackscan_fabric::Wire;
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -5,11 +5,12 @@
 //! report them.
 
 use proptest::prelude::*;
+use rackscan_fabric::Wire;
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Demand, EXPLORE_EVERY, EXPLORE_LEFT_MIN, EngineProfile,
     Feedback, Measured, NodeProfile, NodeSpeed, Observed, PageDemand, Placement, Policy, Reason, ScanProfile,
-    SpeedFactors, Wire, demand,
+    SpeedFactors, demand,
 };
 
 const NODE: NodeId = NodeId(1);

@@ -3,11 +3,11 @@
 //! Method: one table of situations per test; every row states the scan, the cluster and the
 //! expected placement.
 
+use rackscan_fabric::Wire;
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, Feedback, Measured, NodeProfile,
-    PageDemand, Placement, PlacementError, Policy, Reason, ScanProfile, SpeedFactors, WhyNot, Wire, place,
-    price,
+    PageDemand, Placement, PlacementError, Policy, Reason, ScanProfile, SpeedFactors, WhyNot, place, price,
 };
 
 const NODE: NodeId = NodeId(3);

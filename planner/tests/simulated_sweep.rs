@@ -5,11 +5,12 @@
 //! one segment at a time, scan workers and the engine's cores several. The planner learns the true
 //! costs only from the reports of segments that ended, as in a real cluster.
 
+use rackscan_fabric::Wire;
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Decision, Demand, EXPLORE_EVERY, EngineProfile, Feedback,
     Measured, NodeProfile, NodeSpeed, Observed, PageDemand, Placement, Policy, ScanProfile, SpeedFactors,
-    Wire, demand,
+    demand,
 };
 use std::{
     cmp::Ordering,

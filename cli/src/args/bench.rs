@@ -2,10 +2,11 @@
 
 use super::{
     BenchDegraded, BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress,
-    BenchRebuild, BenchRefresh, BenchRefreshStreams, BenchScan, BenchTpch, BenchXor, effort,
+    BenchRebuild, BenchRefresh, BenchRefreshStreams, BenchScan, BenchTpch, BenchXor, effort, values::wire,
 };
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use rackscan_bench::fabric::Shape;
+use rackscan_fabric::Wire;
 use std::path::PathBuf;
 
 /// `rackscan lab`
@@ -108,23 +109,12 @@ pub(crate) enum Bench {
     RefreshStreams(BenchRefreshStreams),
 }
 
-/// A wire to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FabricWire {
-    /// Shared memory
-    Shm,
-    /// TCP over loopback
-    Tcp,
-    /// RDMA between the devices named with --verbs
-    Verbs,
-}
-
 /// Options that the wire benchmarks share.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchWires {
     /// Wires, comma-separated
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "shm,tcp")]
-    pub(crate) wires: Vec<FabricWire>,
+    #[arg(long, value_parser = wire(), value_delimiter = ',', default_value = "shm,tcp")]
+    pub(crate) wires: Vec<Wire>,
     /// Both ends of --wires verbs: DEVICE@ADDRESS of this process and of the second one
     #[arg(long, value_delimiter = ',', value_name = "OURS,THEIRS", num_args = 1)]
     pub(crate) verbs: Vec<String>,

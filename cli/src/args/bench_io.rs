@@ -1,9 +1,10 @@
 //! Defines the arguments of `rackscan lab io`.
 
-use super::{bytes, effort};
+use super::{bytes, effort, values::wire};
 use clap::{Args, ValueEnum};
+use rackscan_fabric::Wire;
 use rackscan_format::message::{BridgeKind, IoKind};
-use rackscan_lab::{Mode, WireKind};
+use rackscan_lab::Mode;
 use std::path::PathBuf;
 
 /// `rackscan lab io`
@@ -33,8 +34,8 @@ pub(crate) struct BenchIo {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "uring")]
     pub(crate) io: Vec<ReadsBy>,
     /// Wires to the node, comma-separated
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "shm")]
-    pub(crate) wires: Vec<LabWire>,
+    #[arg(long, value_parser = wire(), value_delimiter = ',', default_value = "shm")]
+    pub(crate) wires: Vec<Wire>,
     /// Listening address for --wires verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
     #[arg(long, value_name = "DEVICE@ADDRESS")]
     pub(crate) verbs: Option<String>,
@@ -157,27 +158,6 @@ impl From<ReadsBy> for IoKind {
         match io {
             ReadsBy::Uring => Self::Uring,
             ReadsBy::Pread => Self::Pread,
-        }
-    }
-}
-
-/// Wires to a node of this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LabWire {
-    /// Shared memory
-    Shm,
-    /// TCP over loopback
-    Tcp,
-    /// RDMA to the adapter named with --verbs
-    Verbs,
-}
-
-impl From<LabWire> for WireKind {
-    fn from(wire: LabWire) -> Self {
-        match wire {
-            LabWire::Shm => Self::Shm,
-            LabWire::Tcp => Self::Tcp,
-            LabWire::Verbs => Self::Verbs,
         }
     }
 }

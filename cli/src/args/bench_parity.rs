@@ -1,7 +1,8 @@
 //! Defines the arguments of `rackscan lab parity`.
 
-use super::{LabWire, ParityArgument, bytes, effort};
+use super::{ParityArgument, bytes, effort, values::wire};
 use clap::Args;
+use rackscan_fabric::Wire;
 use rackscan_lab::parity::Protection;
 use std::path::PathBuf;
 
@@ -23,8 +24,8 @@ pub(crate) struct BenchParity {
     #[arg(long, value_enum, default_value = "2d-xor")]
     pub(crate) parity: ParityArgument,
     /// Wires, comma-separated
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "shm,tcp")]
-    pub(crate) wires: Vec<LabWire>,
+    #[arg(long, value_parser = wire(), value_delimiter = ',', default_value = "shm,tcp")]
+    pub(crate) wires: Vec<Wire>,
     /// Where cells end up, comma-separated: memory (as the paper measures), disk (written and
     /// flushed)
     #[arg(long, value_enum, value_delimiter = ',', default_value = "memory,disk")]

@@ -1,5 +1,8 @@
 //! Parses the values of options: sizes, row counts, factors and single characters.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use rackscan_fabric::Wire;
+
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let size: rackscan_storage_node::ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     Ok(size.0)
@@ -59,6 +62,21 @@ pub(super) fn ascii_character(text: &str) -> Result<u8, String> {
 
 /// The beginning of the names of tables that views and indexes are kept in.
 const RESERVED_PREFIX: &str = "rackscan ";
+
+/// A wire of the fabric.
+pub(super) fn wire() -> impl TypedValueParser<Value = Wire> {
+    let wires = [
+        PossibleValue::new("shm").help("Shared memory, on one machine"),
+        PossibleValue::new("tcp").help("TCP, between machines"),
+        PossibleValue::new("verbs")
+            .help("RDMA (InfiniBand, RoCE, iWARP); needs a build with --features verbs"),
+    ];
+    PossibleValuesParser::new(wires).map(|name| match name.as_str() {
+        "tcp" => Wire::Tcp,
+        "verbs" => Wire::Verbs,
+        _ => Wire::Shm,
+    })
+}
 
 /// The name of a table to load or to drop.
 pub(super) fn table_name(text: &str) -> Result<String, String> {

@@ -18,9 +18,9 @@ use crate::{
 };
 use rackscan_client::{Cluster, ClusterOptions, NodeEndpoint};
 use rackscan_datasets::{LoadOptions, tpch};
-use rackscan_fabric::{Address, ClusterKey};
+use rackscan_fabric::ClusterKey;
 use rackscan_lab::{
-    RunningNode, WireKind,
+    RunningNode,
     query_simulation::{QueryHost, TABLE},
 };
 use rackscan_storage_node::limits::SCAN_QUEUE_MAX;
@@ -118,12 +118,7 @@ impl LoadedNodes {
             return Err(Failure::Runtime(format!("{}: another node listens there", socket.display())));
         };
         let member = &file.members[0].config;
-        let kind = |address: &Address| match address {
-            Address::Shm { .. } => Some(WireKind::Shm),
-            Address::Tcp { .. } => Some(WireKind::Tcp),
-            _ => None,
-        };
-        let addresses = member.listen.iter().filter_map(|address| Some((kind(address)?, address.clone())));
+        let addresses = member.listen.iter().map(|address| (address.wire(), address.clone()));
         let node = RunningNode {
             pid: lifelines.pids().next().unwrap_or_default(),
             node: member.node,

@@ -10,13 +10,13 @@
 
 use super::{Member, Shape, create, shaping::Quota};
 use crate::{
-    args::{Global, Wire},
+    args::Global,
     failure::{Failure, at_path},
     progress,
     session::Session,
 };
 use rackscan_datasets::{LoadOptions, tpch};
-use rackscan_fabric::Address;
+use rackscan_fabric::{Address, Wire};
 use std::{
     fs,
     path::{Path, PathBuf},

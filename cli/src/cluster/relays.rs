@@ -7,7 +7,7 @@ use super::{
     ephemeral::size,
 };
 use crate::failure::Failure;
-use rackscan_lab::WireKind;
+use rackscan_fabric::Wire;
 use std::path::PathBuf;
 
 /// Memory of a node in addition to its relays, in bytes.
@@ -27,7 +27,7 @@ pub(crate) struct RelayOptions<'l> {
     /// Number of nodes, each a process.
     pub(crate) nodes: u16,
     /// Wires; each node has one relay per wire.
-    pub(crate) wires: Vec<WireKind>,
+    pub(crate) wires: Vec<Wire>,
     /// Memory of each relay, in bytes.
     pub(crate) relay_bytes: u64,
     /// Disk space of each relay in bytes; `None` if cells stay in memory.
@@ -70,10 +70,11 @@ impl RelayOptions<'_> {
             let port = ports.next().unwrap_or_default();
             let socket = node.get("listen").and_then(|listen| listen.as_array()?.first()?.as_str());
             let socket = socket.unwrap_or("shm:socket").to_owned();
-            let address = |wire: &WireKind| match wire {
-                WireKind::Shm => format!("{socket}{RELAY_SUFFIX}"),
-                WireKind::Tcp => format!("tcp:{host}:{port}"),
-                WireKind::Verbs => format!("verbs:{}:{port}", self.verbs.as_deref().unwrap_or_default()),
+            let address = |wire: &Wire| match wire {
+                Wire::Shm => format!("{socket}{RELAY_SUFFIX}"),
+                Wire::Tcp => format!("tcp:{host}:{port}"),
+                Wire::Verbs => format!("verbs:{}:{port}", self.verbs.as_deref().unwrap_or_default()),
+                Wire::Sim => unreachable!("no option names the simulated wire"),
             };
             let relay = self.wires.iter().map(|wire| toml::Value::String(address(wire))).collect();
             node.insert("relay".to_owned(), toml::Value::Array(relay));

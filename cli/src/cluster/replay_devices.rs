@@ -81,7 +81,7 @@ const IO_THREADS: u16 = 16;
 impl ReplayDevices {
     /// Starts the nodes that must run, and collects their devices.
     pub(crate) fn prepare(global: &Global, options: ReplayDevicesOptions) -> Result<Self, Failure> {
-        let wire = global.wire.map(Wire::from);
+        let wire = global.wire;
         match &options.scratch {
             Some(_) => Self::scratch(wire, options),
             None if options.local => Self::files_of_cluster(global, &options),
@@ -121,7 +121,7 @@ impl ReplayDevices {
         let folder = scratch.folder.clone();
         let mut nodes = ScratchNodes::create(&scratch)?;
         let node = nodes.started(&NodeShape { bridge, io, io_threads, serving, pin: false })?;
-        let wanted = wire_name(wire.unwrap_or(Wire::Shm)).to_owned();
+        let wanted = wire.unwrap_or(Wire::Shm).to_string();
         let address = node.addresses.iter().find(|(kind, _)| kind.to_string() == wanted);
         let Some((_, address)) = address else {
             return Err(Failure::Usage(format!(
@@ -211,7 +211,7 @@ impl ReplayDevices {
             let mut listens = member.config.listen.iter();
             let address = listens.find(|address| wire.is_none_or(|wire| address.wire() == wire));
             let Some(address) = address else {
-                let wanted = wire.map_or("", wire_name);
+                let wanted = wire.map_or_else(String::new, |wire| wire.to_string());
                 return Err(Failure::Usage(format!(
                     "{}: node {node} has no address on wire {wanted}",
                     file.path.display()
@@ -224,7 +224,7 @@ impl ReplayDevices {
             if member.here {
                 pids.push(status.process_id);
             }
-            used = Some(wire_name(address.wire()).to_owned());
+            used = Some(address.wire().to_string());
             bridge = Some(status.bridge);
         }
         Ok(Self {
@@ -250,15 +250,6 @@ fn found(global: &Global) -> Result<ClusterFile, Failure> {
             "{data}: there is no cluster to replay on; load tables first, or give --folder to replay on a file of its own"
         ))
     })
-}
-
-fn wire_name(wire: Wire) -> &'static str {
-    match wire {
-        Wire::Shm => "shm",
-        Wire::Tcp => "tcp",
-        Wire::Verbs => "verbs",
-        Wire::Sim => "sim",
-    }
 }
 
 fn no_scratch() -> Failure {

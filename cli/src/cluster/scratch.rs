@@ -17,9 +17,9 @@ use crate::{
     failure::{Failure, at_path},
     private,
 };
-use rackscan_fabric::{Address, ClusterKey};
+use rackscan_fabric::ClusterKey;
 use rackscan_format::message::{BridgeKind, IoKind};
-use rackscan_lab::{NodeHost, NodeShape, RunningNode, WireKind};
+use rackscan_lab::{NodeHost, NodeShape, RunningNode};
 use std::{
     fs::{self, File},
     io::Write as _,
@@ -111,13 +111,7 @@ impl ScratchNodes {
             return Err(Failure::Runtime(text));
         };
         let member = &file.members[0].config;
-        let wire = |address: &Address| match address {
-            Address::Shm { .. } => Some(WireKind::Shm),
-            Address::Tcp { .. } => Some(WireKind::Tcp),
-            Address::Verbs { .. } => Some(WireKind::Verbs),
-            Address::Sim { .. } => None,
-        };
-        let addresses = member.listen.iter().filter_map(|address| Some((wire(address)?, address.clone())));
+        let addresses = member.listen.iter().map(|address| (address.wire(), address.clone()));
         let node = RunningNode {
             pid: lifelines.pids().next().unwrap_or_default(),
             node: member.node,

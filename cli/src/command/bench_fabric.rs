@@ -4,7 +4,7 @@
 
 use super::bench::write_lines;
 use crate::{
-    args::{BenchFabric, BenchInbox, BenchWires, FabricWire},
+    args::{BenchFabric, BenchInbox, BenchWires},
     failure::Failure,
     output::{Cell, TextTable},
     progress,
@@ -13,7 +13,7 @@ use rackscan_bench::{
     fabric::{self, FabricLine, FabricOptions, Place, Shape},
     inbox::{self, InboxLine, InboxOptions, PatternLine, SIZES},
 };
-use rackscan_fabric::Address;
+use rackscan_fabric::{Address, Wire};
 use std::process::Command;
 
 /// Measures one-sided transfers and round trips.
@@ -62,16 +62,16 @@ fn second_process() -> Command {
 /// Where the two processes connect on each wire.
 fn places(asked: &BenchWires) -> Result<Vec<Place>, Failure> {
     let address = |text: String| text.parse::<Address>().map_err(|error| Failure::Usage(error.to_string()));
-    let place = |wire: &FabricWire| match wire {
-        FabricWire::Shm => {
+    let place = |wire: &Wire| match wire {
+        Wire::Shm => {
             let path = Address::Shm { path: std::env::temp_dir().join("rackscan-bench") };
             Ok(Place { ours: path.clone(), theirs: path })
         }
-        FabricWire::Tcp => {
+        Wire::Tcp => {
             let loopback = address("tcp:127.0.0.1:0".to_owned())?;
             Ok(Place { ours: loopback.clone(), theirs: loopback })
         }
-        FabricWire::Verbs => match asked.verbs.as_slice() {
+        Wire::Verbs => match asked.verbs.as_slice() {
             [ours, theirs] => Ok(Place {
                 ours: address(format!("verbs:{ours}:0"))?,
                 theirs: address(format!("verbs:{theirs}:0"))?,
@@ -81,6 +81,7 @@ fn places(asked: &BenchWires) -> Result<Vec<Place>, Failure> {
                 other.len()
             ))),
         },
+        Wire::Sim => unreachable!("no option names the simulated wire"),
     };
     asked.wires.iter().map(place).collect()
 }

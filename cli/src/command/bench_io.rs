@@ -6,12 +6,13 @@
 
 use super::bench::write_lines;
 use crate::{
-    args::{BenchIo, LabMode, LabWire},
+    args::{BenchIo, LabMode},
     cluster::{ScratchNodes, ScratchOptions},
     failure::Failure,
     output::{Cell, TextTable},
     progress,
 };
+use rackscan_fabric::Wire;
 use rackscan_lab::{
     Arrivals, Axes, Bounds, Distribution, Experiment, Mode, Outcome, Pace, PointLine, Provenance, SweepPlan,
     limits, sweep, sweep_report,
@@ -26,7 +27,7 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     check_verbs(asked)?;
     let mut experiment = experiment(asked, axes(asked))?;
     if asked.sweep {
-        let wire = asked.wires.first().copied().unwrap_or(LabWire::Shm);
+        let wire = asked.wires.first().copied().unwrap_or(Wire::Shm);
         let SweepPlan { cases, turn, warm_up, watched } = sweep(asked.effort, wire.into());
         experiment = Experiment {
             cases,
@@ -52,7 +53,7 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
 /// Checks that the wire verbs is available, if it is asked for.
 fn check_verbs(asked: &BenchIo) -> Result<(), Failure> {
     let text = match &asked.verbs {
-        _ if !asked.wires.contains(&LabWire::Verbs) => return Ok(()),
+        _ if !asked.wires.contains(&Wire::Verbs) => return Ok(()),
         _ if !cfg!(feature = "verbs") => {
             "--wires verbs: this program was built without verbs; build it with --features verbs"
         }
@@ -137,7 +138,7 @@ fn measure(asked: &BenchIo, experiment: &Experiment) -> Result<Outcome, Failure>
         file_bytes: asked.file_size,
         keep: asked.keep,
         cache_bytes: asked.cache,
-        verbs: asked.verbs.clone().filter(|_| asked.wires.contains(&LabWire::Verbs)),
+        verbs: asked.verbs.clone().filter(|_| asked.wires.contains(&Wire::Verbs)),
     };
     let mut nodes = ScratchNodes::create(&options)?;
     let bar = progress::turns();

@@ -9,7 +9,7 @@ use super::{
     bench_ramp::stop_on_signals,
 };
 use crate::{
-    args::{BenchParity, CellsTo, LabWire, ParityArgument},
+    args::{BenchParity, CellsTo, ParityArgument},
     cluster::{ClientLink, EphemeralNodes, RelayOptions},
     failure::Failure,
     output::{Cell, TextTable},
@@ -19,7 +19,7 @@ use az::SaturatingAs;
 use rackscan_client::NodeEndpoint;
 use rackscan_fabric::{Address, Wire};
 use rackscan_lab::{
-    Provenance, WireKind,
+    Provenance,
     parity::{Case, ParityLine, Plan, RelayHost, Relays, measure, parity_report, relay_bytes},
 };
 use rackscan_relay::Member;
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Measures the grid that the options describe.
 pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
-    if asked.wires.contains(&LabWire::Verbs) && asked.verbs.is_none() {
+    if asked.wires.contains(&Wire::Verbs) && asked.verbs.is_none() {
         let text = "--wires verbs needs --verbs with the nodes' adapter and address, as DEVICE@ADDRESS";
         return Err(Failure::Usage(text.to_owned()));
     }
@@ -67,7 +67,7 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
 
 /// Creates the link between this command and its nodes. This restarts the process first.
 fn narrow_link(asked: &BenchParity, mb_per_s: u32) -> Result<ClientLink, Failure> {
-    if asked.wires.iter().any(|wire| *wire != LabWire::Tcp) {
+    if asked.wires.iter().any(|wire| *wire != Wire::Tcp) {
         let text = "--client-link limits the wire tcp and no other: give --wires tcp with it";
         return Err(Failure::Usage(text.to_owned()));
     }
@@ -124,13 +124,9 @@ impl Host<'_> {
 }
 
 impl RelayHost for Host<'_> {
-    fn start(&mut self, nodes: usize, wire: WireKind) -> Result<Relays, String> {
+    fn start(&mut self, nodes: usize, wire: Wire) -> Result<Relays, String> {
         let nodes = self.nodes(nodes).map_err(|failure| failure.to_string())?;
-        let wire_of = |address: &&Address| match wire {
-            WireKind::Shm => address.wire() == Wire::Shm,
-            WireKind::Tcp => address.wire() == Wire::Tcp,
-            WireKind::Verbs => address.wire() == Wire::Verbs,
-        };
+        let wire_of = |address: &&Address| address.wire() == wire;
         let member = |member: &crate::cluster::Member| {
             let address = member.config.relay.iter().find(wire_of).cloned();
             let address =

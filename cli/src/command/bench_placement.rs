@@ -9,7 +9,7 @@
 
 use super::bench::write_lines;
 use crate::{
-    args::{BenchPlacement, Global, Wire},
+    args::{BenchPlacement, Global},
     cluster::{NarrowWire, PlacementNodes, PlacementNodesOptions, Quota, ResourceLimits},
     failure::Failure,
     output::{Cell, TextTable, bytes},
@@ -19,6 +19,7 @@ use crate::{
 use rackscan_bench::placement::{
     self, Conditions, Ended, PlacementLine, PlacementOptions, PlacementOutcome, ScanQuery, report, summary,
 };
+use rackscan_fabric::Wire;
 use std::{
     fmt::Write as _,
     sync::{Arc, atomic::AtomicBool},

@@ -7,14 +7,15 @@
 
 use super::bench::write_lines;
 use crate::{
-    args::{BenchQuery, Global, Wire},
+    args::{BenchQuery, Global},
     cluster::{LoadedNodes, LoadedOptions},
     failure::Failure,
     output::{Cell, TextTable},
     progress,
 };
+use rackscan_fabric::Wire;
 use rackscan_lab::{
-    Provenance, WireKind,
+    Provenance,
     query_simulation::{QueryLine, Simulation, SimulationOutcome, report},
 };
 use std::sync::{Arc, atomic::AtomicBool};
@@ -49,9 +50,9 @@ fn ended(outcome: SimulationOutcome) -> Result<(), Failure> {
 
 fn simulation(global: &Global, asked: &BenchQuery) -> Result<Simulation, Failure> {
     let wire = match global.wire {
-        None | Some(Wire::Shm) => WireKind::Shm,
-        Some(Wire::Tcp) => WireKind::Tcp,
-        Some(Wire::Verbs) => {
+        None => Wire::Shm,
+        Some(wire @ (Wire::Shm | Wire::Tcp)) => wire,
+        Some(Wire::Verbs | Wire::Sim) => {
             let text = "--wire verbs: the node of this command listens on shm and tcp; expected one of them";
             return Err(Failure::Usage(text.to_owned()));
         }

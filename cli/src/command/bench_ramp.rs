@@ -17,7 +17,7 @@ use az::SaturatingAs;
 use rackscan_client::{LinesOptions, NodeEndpoint, Operations as SessionOperations, SessionOptions};
 use rackscan_fabric::{ClusterKey, Wire};
 use rackscan_lab::{
-    Bounds, Provenance, WireKind,
+    Bounds, Provenance,
     transactions::{
         Axes, ClusterSession, Failure as StoreFailure, Operations, Plan, Series, Stress, StressOutcome,
         Strike, SweepOutcome, TransactionHost, TransactionLine, TransactionStore, report, stress, sweep,
@@ -95,7 +95,7 @@ fn axes(asked: &BenchRamp) -> Axes {
     Axes {
         algorithms: asked.algorithms.clone(),
         operations: asked.operations.clone(),
-        wires: asked.wires.iter().map(|wire| kind(Wire::from(*wire))).collect(),
+        wires: asked.wires.clone(),
         mixes: asked.workloads.clone(),
         choice: asked.distribution,
         sizes: asked.sizes.clone(),
@@ -111,16 +111,7 @@ fn axes(asked: &BenchRamp) -> Axes {
 fn baselines(asked: &BenchRamp) -> Vec<Series> {
     let algorithm = asked.algorithms.first().copied().unwrap_or(Algorithm::Fast);
     let series = |operations, wire| Series { algorithm, operations, wire };
-    vec![series(Operations::Get, WireKind::Tcp), series(Operations::GetPlus, WireKind::Shm)]
-}
-
-fn kind(wire: Wire) -> WireKind {
-    match wire {
-        Wire::Tcp => WireKind::Tcp,
-        Wire::Verbs => WireKind::Verbs,
-        // The command line has no simulated network.
-        _ => WireKind::Shm,
-    }
+    vec![series(Operations::Get, Wire::Tcp), series(Operations::GetPlus, Wire::Shm)]
 }
 
 /// Nodes that the sessions of all series share.
@@ -144,7 +135,7 @@ impl Host {
 
 impl TransactionHost for Host {
     fn begin(&mut self, series: &Series) -> Result<(), String> {
-        if self.nodes.has_wire(wire_of(series.wire)) {
+        if self.nodes.has_wire(series.wire) {
             return Ok(());
         }
         Err(format!(
@@ -166,14 +157,6 @@ impl TransactionHost for Host {
     }
 }
 
-fn wire_of(kind: WireKind) -> Wire {
-    match kind {
-        WireKind::Shm => Wire::Shm,
-        WireKind::Tcp => Wire::Tcp,
-        WireKind::Verbs => Wire::Verbs,
-    }
-}
-
 fn open<'s>(
     endpoints: &[NodeEndpoint],
     key: &ClusterKey,
@@ -182,7 +165,7 @@ fn open<'s>(
     let lines = LinesOptions {
         nodes: endpoints.to_vec(),
         key: key.clone(),
-        wire: Some(wire_of(series.wire)),
+        wire: Some(series.wire),
         memory_bytes: SESSION_BYTES,
         patience: TIMEOUT,
         posts: false,
@@ -252,12 +235,8 @@ fn figures(lines: &[TransactionLine]) -> TextTable {
 pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     let value_bytes = Span { least: 100, most: 4000 };
-    let series = Series {
-        algorithm: asked.algorithm,
-        operations: asked.operations,
-        wire: kind(Wire::from(asked.over)),
-    };
-    if series.wire == WireKind::Verbs && asked.participants.verbs.is_none() {
+    let series = Series { algorithm: asked.algorithm, operations: asked.operations, wire: asked.over };
+    if series.wire == Wire::Verbs && asked.participants.verbs.is_none() {
         return Err(Failure::Usage(
             "--over verbs needs the adapter: name it with --verbs, or choose shm or tcp".to_owned(),
         ));

@@ -2,7 +2,7 @@
 
 use super::{bench::write_lines, load};
 use crate::{
-    args::{BenchRebuild, Format, Global, ScheduleArgument, Wire},
+    args::{BenchRebuild, Format, Global, ScheduleArgument},
     cluster::{ClusterFile, NarrowWire, Shape, SlowDisks, create},
     failure::{Failure, at_path},
     output::{Cell, TextTable, bytes},
@@ -10,6 +10,7 @@ use crate::{
     session::Session,
 };
 use rackscan_client::{RebuildReport, RepairProgress, ScrubOptions};
+use rackscan_fabric::Wire;
 use rackscan_format::ids::NodeId;
 use rackscan_lab::{
     Stream, move_bytes,

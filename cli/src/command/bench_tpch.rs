@@ -2,7 +2,7 @@
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{
-    args::{BenchTpch, Global, Wire},
+    args::{BenchTpch, Global},
     failure::Failure,
     output::{Cell, TextTable, bytes},
     progress,
@@ -33,14 +33,7 @@ pub(crate) fn run(global: &Global, asked: &BenchTpch) -> Result<(), Failure> {
         queries,
         policies: asked.placements.iter().map(|&placement| placement.into()).collect(),
         threads: threads(global),
-        wire: global
-            .wire
-            .map_or("as configured", |wire| match wire {
-                Wire::Shm => "shm",
-                Wire::Tcp => "tcp",
-                Wire::Verbs => "verbs",
-            })
-            .to_owned(),
+        wire: global.wire.map_or_else(|| "as configured".to_owned(), |wire| wire.to_string()),
         caches: if asked.cold { Caches::Cold } else { Caches::Warm },
     };
     let spinner = progress::steps();

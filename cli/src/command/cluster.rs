@@ -147,7 +147,7 @@ fn options_of_one(file: &ClusterFile, member: &Member, global: &Global) -> Resul
     let endpoint =
         file.endpoints().into_iter().filter(|endpoint| endpoint.id == member.config.node).collect();
     let mut options = ClusterOptions::new(endpoint, file.key()?);
-    options.wire = global.wire.map(Into::into);
+    options.wire = global.wire;
     options.memory_bytes = rackscan_client::limits::MEMORY_BYTES_MIN;
     // This connection does not fetch pages.
     options.reads_caches = false;

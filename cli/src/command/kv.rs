@@ -58,7 +58,7 @@ impl Open {
         let lines = LinesOptions {
             nodes: file.endpoints(),
             key: file.key()?,
-            wire: global.wire.map(Into::into),
+            wire: global.wire,
             memory_bytes: SESSION_MEMORY_BYTES_MIN,
             patience: timeout,
             posts: false,

@@ -9,7 +9,7 @@ use super::repeats::Repeats;
 use crate::trace::TraceSink;
 use az::SaturatingAs;
 use rackscan_client::{Cluster, LocalDevices};
-use rackscan_fabric::Address;
+use rackscan_fabric::{Address, Wire};
 use rackscan_format::{
     ids::NodeId,
     message::{LoadReport, NodeStatus},
@@ -18,7 +18,7 @@ use rackscan_format::{
 };
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, NodeProfile, NodeSpeed, Observed,
-    Placement, Policy, Wire,
+    Placement, Policy,
 };
 use std::{
     collections::BTreeMap,
@@ -244,11 +244,7 @@ impl Drop for WaitGuard {
 impl QueryContext {
     /// The wire to a node.
     pub(crate) fn wire(&self, node: NodeId) -> Wire {
-        match self.cluster.address(node).map(Address::wire) {
-            Some(rackscan_fabric::Wire::Tcp) => Wire::Tcp,
-            Some(rackscan_fabric::Wire::Verbs) => Wire::Verbs,
-            Some(rackscan_fabric::Wire::Shm | rackscan_fabric::Wire::Sim) | None => Wire::Shm,
-        }
+        self.cluster.address(node).map_or(Wire::Shm, Address::wire)
     }
 
     /// Bytes that are read at other nodes for each byte of a segment, if its node is unavailable

@@ -14,6 +14,7 @@
 use std::fmt;
 
 use az::SaturatingAs;
+use rackscan_fabric::Wire;
 use rackscan_format::message::{BridgeKind, IoKind};
 use serde::Serialize;
 
@@ -44,28 +45,6 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A wire between the measuring process and the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WireKind {
-    /// Shared memory.
-    Shm,
-    /// TCP over loopback.
-    Tcp,
-    /// RDMA.
-    Verbs,
-}
-
-impl fmt::Display for WireKind {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
-            Self::Verbs => "verbs",
-        })
-    }
-}
-
 /// How the node is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeShape {
@@ -91,7 +70,7 @@ pub struct Case {
     /// IOs in flight on each connection.
     pub depth: u32,
     /// The wire.
-    pub wire: WireKind,
+    pub wire: Wire,
     /// Shape of the node.
     pub node: NodeShape,
     /// Modes to measure.
@@ -116,7 +95,7 @@ pub struct Axes {
     /// How reactors, and this process in the mode `local`, read devices.
     pub ios: Vec<IoKind>,
     /// Wires.
-    pub wires: Vec<WireKind>,
+    pub wires: Vec<Wire>,
     /// Reactors of the node; `None` for one per connection, at most half of the cores.
     pub reactors: Option<u16>,
     /// Whether threads are pinned to cores.
@@ -284,7 +263,7 @@ mod tests {
             depths: vec![1, 32],
             bridges: vec![BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic],
             ios: vec![IoKind::Uring, IoKind::Pread],
-            wires: vec![WireKind::Shm],
+            wires: vec![Wire::Shm],
             reactors: Some(1),
             pin: false,
         }

@@ -4,10 +4,10 @@
 
 use std::path::PathBuf;
 
-use rackscan_fabric::{Address, ClusterKey};
+use rackscan_fabric::{Address, ClusterKey, Wire};
 use rackscan_format::ids::NodeId;
 
-use super::grid::{NodeShape, WireKind};
+use super::grid::NodeShape;
 
 /// A running node.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct RunningNode {
     /// Its number.
     pub node: NodeId,
     /// Its address on each wire.
-    pub addresses: Vec<(WireKind, Address)>,
+    pub addresses: Vec<(Wire, Address)>,
     /// The cluster's key.
     pub key: ClusterKey,
     /// Path of its first device, which holds the scratch area.

@@ -8,10 +8,11 @@
 
 use std::time::Duration;
 
+use rackscan_fabric::Wire;
 use rackscan_format::message::{BridgeKind, IoKind};
 use serde::Serialize;
 
-use super::grid::{Case, Mode, WireKind};
+use super::grid::{Case, Mode};
 use crate::drive::Measured;
 use crate::latency::{Latencies, LatencySummary};
 use crate::median::median;
@@ -74,7 +75,7 @@ pub struct PointLine {
     /// IOs in flight on each connection.
     pub depth: u32,
     /// The wire; `None` without one.
-    pub wire: Option<WireKind>,
+    pub wire: Option<Wire>,
     /// The node's bridge; `None` without a node.
     pub bridge: Option<BridgeKind>,
     /// How the device was read; `None` if it was not.
@@ -276,7 +277,7 @@ mod tests {
             size_bytes: 4096,
             connections: 1,
             depth: 32,
-            wire: WireKind::Shm,
+            wire: Wire::Shm,
             node: NodeShape {
                 bridge: BridgeKind::Reactor,
                 io: IoKind::Uring,

@@ -21,10 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rackscan_device::{Access, Device};
+use rackscan_fabric::Wire;
 use rackscan_format::message::IoKind;
 
 pub(crate) use grid::together;
-pub use grid::{Axes, Case, GridError, Mode, NodeShape, WireKind};
+pub use grid::{Axes, Case, GridError, Mode, NodeShape};
 pub use host::{NodeHost, RunningNode};
 pub use line::{CpuPerIo, PointLine};
 
@@ -298,7 +299,7 @@ fn describe(case: &Case, mode: Mode) -> String {
 impl Bench {
     fn start(host: &mut dyn NodeHost, shape: &NodeShape) -> Result<Self, TurnError> {
         let node = host.start(shape).map_err(TurnError::Node)?;
-        let wire = node.addresses.first().map_or(WireKind::Shm, |(wire, _)| *wire);
+        let wire = node.addresses.first().map_or(Wire::Shm, |(wire, _)| *wire);
         let device = Arc::new(Device::open(&node.device, Access::ReadOnly)?);
         let path = node.device.clone();
         let region = Region { device: 0, offset_bytes: 0, length_bytes: 0 };
@@ -313,7 +314,7 @@ impl Bench {
 
     fn line(
         &self,
-        wire: WireKind,
+        wire: Wire,
         depth: u32,
         slot_bytes: u32,
         batch: Option<u32>,

@@ -4,7 +4,7 @@
 use rackscan_fabric::ClusterKey;
 use rackscan_relay::Member;
 
-use crate::experiment::WireKind;
+use rackscan_fabric::Wire;
 
 /// Relays to write to.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub trait RelayHost {
     ///
     /// # Errors
     /// A text that says why they could not start.
-    fn start(&mut self, nodes: usize, wire: WireKind) -> Result<Relays, String>;
+    fn start(&mut self, nodes: usize, wire: Wire) -> Result<Relays, String>;
 
     /// Describes nodes that should run and do not; `None` if all run.
     fn gone(&mut self) -> Option<String>;

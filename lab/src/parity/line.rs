@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use rackscan_fabric::Wire;
 use rackscan_format::message::RelayStatus;
 use rackscan_stripe::Parity;
 use serde::Serialize;
@@ -16,7 +17,6 @@ use super::{
     turn::{Turn, slots},
 };
 use crate::{
-    experiment::WireKind,
     latency::{Latencies, LatencySummary},
     median::median,
     record::Provenance,
@@ -35,7 +35,7 @@ pub struct ParityLine {
     /// Number of nodes that share a stripe.
     pub nodes: usize,
     /// Wire between client and nodes.
-    pub wire: WireKind,
+    pub wire: Wire,
     /// Bytes of a transfer.
     pub block_bytes: usize,
     /// Bytes of a cell.
@@ -196,7 +196,7 @@ pub(super) mod tests {
     }
 
     pub(in crate::parity) fn case(nodes: usize, slice_bytes: usize) -> Case {
-        Case { nodes, wire: WireKind::Shm, parity: Parity::TwoD, slice_bytes, on_disk: false }
+        Case { nodes, wire: Wire::Shm, parity: Parity::TwoD, slice_bytes, on_disk: false }
     }
 
     pub(in crate::parity) fn turn(seconds: f64, sent_bytes: u64) -> Turn {

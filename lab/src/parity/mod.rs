@@ -306,7 +306,7 @@ mod tests {
         line::tests::{case, plan, turn},
         *,
     };
-    use crate::experiment::WireKind;
+    use rackscan_fabric::Wire;
 
     /// A host that never has nodes, and reports at some time that they have ended.
     struct Nobody {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     impl RelayHost for Nobody {
-        fn start(&mut self, _nodes: usize, _wire: WireKind) -> Result<Relays, String> {
+        fn start(&mut self, _nodes: usize, _wire: Wire) -> Result<Relays, String> {
             self.asked += 1;
             Err("no nodes".to_owned())
         }

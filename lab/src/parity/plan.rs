@@ -5,7 +5,8 @@ use std::{fmt, str::FromStr, sync::atomic::AtomicBool, time::Duration};
 
 use rackscan_stripe::{Parity, Way};
 
-use crate::{experiment::WireKind, record::Provenance};
+use crate::record::Provenance;
+use rackscan_fabric::Wire;
 
 /// The ways to write stripes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,7 +71,7 @@ pub struct Case {
     /// Number of nodes that share a stripe.
     pub nodes: usize,
     /// Wire between client and nodes.
-    pub wire: WireKind,
+    pub wire: Wire,
     /// Protection of the stripes.
     pub parity: Parity,
     /// Bytes of a transfer.

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::error::SimulationError;
 use super::plan::Simulation;
 use super::queries::TABLE;
-use crate::experiment::{RunningNode, WireKind};
+use crate::experiment::RunningNode;
 use crate::limits::NODE_PATIENCE;
 
 /// A loaded node and the connections to it.
@@ -48,15 +48,11 @@ impl Ground {
 fn options(node: &RunningNode, simulation: &Simulation) -> Result<ClusterOptions, SimulationError> {
     let wire = simulation.wire;
     let address = node.addresses.iter().find(|(of, _)| *of == wire);
-    let (_, address): &(WireKind, Address) =
+    let (_, address): &(Wire, Address) =
         address.ok_or_else(|| SimulationError::NoWire { wire: wire.to_string() })?;
     let endpoint = NodeEndpoint { id: node.node, addresses: vec![address.clone()] };
     let mut options = ClusterOptions::new(vec![endpoint], node.key.clone());
-    options.wire = Some(match wire {
-        WireKind::Shm => Wire::Shm,
-        WireKind::Tcp => Wire::Tcp,
-        WireKind::Verbs => Wire::Verbs,
-    });
+    options.wire = Some(wire);
     options.memory_bytes = simulation.memory_bytes();
     options.request_timeout = NODE_PATIENCE;
     options.reads_caches = false;

@@ -12,9 +12,9 @@ use super::placement::Placement;
 use super::plan::Case;
 use super::queries::SimulatedQuery;
 use super::turn::{Turn, Used};
-use crate::experiment::WireKind;
 use crate::median::median;
 use crate::record::Provenance;
+use rackscan_fabric::Wire;
 
 /// Processor time of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -48,7 +48,7 @@ pub struct QueryLine {
     /// Number of all threads.
     pub workers: u32,
     /// The wire; `None` without one.
-    pub wire: Option<WireKind>,
+    pub wire: Option<Wire>,
     /// Rows of the table.
     pub table_rows: u64,
     /// Rows that pass.
@@ -92,7 +92,7 @@ pub(super) struct Turns {
 /// What the lines of one simulation share.
 pub(super) struct Common<'a> {
     pub(super) provenance: &'a Provenance,
-    pub(super) wire: WireKind,
+    pub(super) wire: Wire,
     pub(super) rounds: u32,
     pub(super) partial: Option<String>,
 }
@@ -201,7 +201,7 @@ mod tests {
         }
         let provenance = Provenance::now("query-io", 1.0);
         let partial = Some("stopped".to_owned());
-        let common = Common { provenance: &provenance, wire: WireKind::Tcp, rounds: 3, partial };
+        let common = Common { provenance: &provenance, wire: Wire::Tcp, rounds: 3, partial };
         let lines = turns.lines(&common);
         let [local, fetch] = lines.as_slice() else { panic!("{lines:?}") };
         assert_eq!((local.connections, local.threads, local.workers), (0, 6, 6));

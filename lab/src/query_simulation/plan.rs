@@ -11,9 +11,9 @@ use rackscan_format::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES};
 use super::error::SimulationError;
 use super::placement::Placement;
 use super::queries::SimulatedQuery;
-use crate::experiment::WireKind;
 use crate::limits::{CASES_MAX, LOAD_MEMORY_BYTES_MAX, QUERY_CONNECTIONS_MAX, QUERY_THREADS_MAX};
 use crate::record::Provenance;
+use rackscan_fabric::Wire;
 
 /// One simulation.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct Simulation {
     /// Numbers of threads per connection; `local` has as many as all connections together.
     pub threads: Vec<u32>,
     /// The wire.
-    pub wire: WireKind,
+    pub wire: Wire,
     /// Turns of each placement.
     pub rounds: u32,
     /// Source of the figures.
@@ -127,7 +127,7 @@ mod tests {
             placements: Placement::ALL.to_vec(),
             connections: vec![1, 4],
             threads: vec![1],
-            wire: WireKind::Shm,
+            wire: Wire::Shm,
             rounds: 3,
             provenance: Provenance::now("query-io", 1.0),
         }

@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use az::SaturatingAs;
+use rackscan_fabric::Wire;
 use rackscan_format::message::{BridgeKind, IoKind};
 
-use crate::experiment::{Case, Mode, NodeShape, WireKind};
+use crate::experiment::{Case, Mode, NodeShape};
 
 /// Sizes of the paper, in bytes.
 pub(super) const SIZES: [u32; 4] = [512, 4096, 16_384, 65_536];
@@ -45,7 +46,7 @@ pub struct SweepPlan {
 
 /// The sweep over one wire. An `effort` of 1 is usual; less shortens axes and turns.
 #[must_use]
-pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
+pub fn sweep(effort: f64, wire: Wire) -> SweepPlan {
     let mut cases = Vec::new();
     let cores = cores_of_this_host();
     // In the paper's bridges, each connection is a polling thread on either side.
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_sweep_measures_each_case_once_within_the_limits() {
-        let whole = sweep(1.0, WireKind::Shm);
+        let whole = sweep(1.0, Wire::Shm);
         for (index, case) in whole.cases.iter().enumerate() {
             assert!(!whole.cases[..index].contains(case), "{case:?}");
             assert!(
@@ -161,7 +162,7 @@ mod tests {
             |case: &&Case| case.node.io_threads == THREADS_FIXED && case.node.bridge == BridgeKind::Static;
         assert!(whole.cases.iter().filter(fixed).count() >= STATIC_CONNECTIONS.len());
         assert!(whole.cases.contains(&whole.watched));
-        let little = sweep(0.01, WireKind::Shm);
+        let little = sweep(0.01, Wire::Shm);
         let is_static = |case: &Case| case.node.bridge == BridgeKind::Static;
         assert!(little.cases.iter().any(|case| is_static(case) && case.connections == CONNECTIONS_FIXED));
         assert!(little.cases.iter().any(|case| is_static(case) && case.node.io_threads == THREADS_FIXED));

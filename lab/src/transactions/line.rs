@@ -12,11 +12,11 @@ use super::counters::Counters;
 use super::driver::Measured;
 use super::recorder::Checked;
 use super::workload::{Choice, Mix, NoSuchName, Workload, named};
-use crate::experiment::WireKind;
 use crate::latency::LatencySummary;
 use crate::median::median;
 use crate::record::Provenance;
 use az::SaturatingAs;
+use rackscan_fabric::Wire;
 use rackscan_ramp::algorithm::Algorithm;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
@@ -73,7 +73,7 @@ pub struct Series {
     /// The operations.
     pub operations: Operations,
     /// The wire.
-    pub wire: WireKind,
+    pub wire: Wire,
 }
 
 impl fmt::Display for Series {
@@ -113,7 +113,7 @@ pub struct TransactionLine {
     /// Name of the operations.
     pub operations: &'static str,
     /// The wire.
-    pub wire: WireKind,
+    pub wire: Wire,
     /// `micro`, or the name of the core workload.
     pub workload: &'static str,
     /// Distribution of the keys.
@@ -289,9 +289,9 @@ pub(super) mod tests {
     use super::*;
 
     pub(crate) const STAR: Series =
-        Series { algorithm: Algorithm::Fast, operations: Operations::GetStar, wire: WireKind::Shm };
+        Series { algorithm: Algorithm::Fast, operations: Operations::GetStar, wire: Wire::Shm };
     pub(crate) const TCP: Series =
-        Series { algorithm: Algorithm::Fast, operations: Operations::Get, wire: WireKind::Tcp };
+        Series { algorithm: Algorithm::Fast, operations: Operations::Get, wire: Wire::Tcp };
 
     pub(crate) fn measured(per_s: f64) -> Measured {
         let mut counters = Counters { transactions: 100, operations: 400, ..Counters::default() };

@@ -301,7 +301,7 @@ mod tests {
     use super::super::line::{self, Operations, tests::measured};
     use super::super::workload::Workload;
     use super::*;
-    use crate::experiment::WireKind;
+    use rackscan_fabric::Wire;
     use rackscan_ramp::algorithm::Algorithm;
 
     fn outcome(workloads: &[Workload], all: &[line::Series]) -> SweepOutcome {
@@ -406,7 +406,7 @@ mod tests {
         let mut all = Vec::new();
         for algorithm in Algorithm::ALL {
             for operations in Operations::ALL {
-                for wire in [WireKind::Shm, WireKind::Tcp] {
+                for wire in [Wire::Shm, Wire::Tcp] {
                     all.push(line::Series { algorithm, operations, wire });
                 }
             }

@@ -22,12 +22,12 @@ use super::options::RunOptions;
 use super::store::{Failure, TransactionStore};
 use super::workload::{Choice, Mix, Span, Workload, WorkloadError};
 use crate::drive::Bounds;
-use crate::experiment::WireKind;
 use crate::limits::{
     RECORDED_OPERATIONS_MAX, SESSIONS_MAX, SWEEP_POINTS_MAX, SWEEP_ROUNDS_MAX, SWEEP_SERIES_MAX,
     WORDS_KEPT_MAX,
 };
 use crate::record::Provenance;
+use rackscan_fabric::Wire;
 use rackscan_ramp::algorithm::Algorithm;
 use std::{
     collections::HashMap,
@@ -65,7 +65,7 @@ pub struct Axes {
     /// The operations.
     pub operations: Vec<Operations>,
     /// The wires.
-    pub wires: Vec<WireKind>,
+    pub wires: Vec<Wire>,
     /// The workloads; the read share of `micro` is replaced by those below.
     pub mixes: Vec<Mix>,
     /// Distribution of the keys; `None` for that of the workload.
@@ -413,7 +413,7 @@ mod tests {
 
     impl TransactionHost for Clusters {
         fn begin(&mut self, series: &Series) -> Result<(), String> {
-            if series.wire == WireKind::Verbs {
+            if series.wire == Wire::Verbs {
                 return Err("no adapter".to_owned());
             }
             self.turns.push(series.to_string());
@@ -440,7 +440,7 @@ mod tests {
         Axes {
             algorithms: vec![Algorithm::Fast, Algorithm::Locking],
             operations: vec![Operations::Get, Operations::GetStar],
-            wires: vec![WireKind::Shm],
+            wires: vec![Wire::Shm],
             mixes: vec![Mix::Micro { read_share: 0.0 }, Mix::Ycsb(Core::A)],
             choice: None,
             sizes: vec![2, 4],
@@ -504,7 +504,7 @@ mod tests {
     #[test]
     fn a_series_that_is_not_possible_is_named_and_the_others_are_measured() {
         let (stop, mut host) = (AtomicBool::new(false), Clusters::default());
-        let wires = vec![WireKind::Shm, WireKind::Verbs];
+        let wires = vec![Wire::Shm, Wire::Verbs];
         let axes = Axes { wires, mixes: vec![Mix::Ycsb(Core::C)], sizes: vec![2], ..axes() };
         let outcome = sweep(&plan(&axes, &stop), &mut host, &mut |_| ()).unwrap();
         assert_eq!(outcome.lines.len(), 3);

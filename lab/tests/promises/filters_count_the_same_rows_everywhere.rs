@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicBool;
 
 use rackscan_client::{Cluster, ClusterOptions, NodeEndpoint};
 use rackscan_datasets::{LoadOptions, tpch};
+use rackscan_fabric::Wire;
 use rackscan_lab::query_simulation::{
     Placement, QueryHost, SimulatedQuery, Simulation, SimulationOutcome, TABLE, report,
 };
-use rackscan_lab::{NodeHost, Provenance, RunningNode, WireKind};
+use rackscan_lab::{NodeHost, Provenance, RunningNode};
 use tpchgen::generators::LineItemGenerator;
 
 use crate::support::{NodeFolder, REACTOR};
@@ -65,7 +66,7 @@ fn simulation() -> Simulation {
         placements: Placement::ALL.to_vec(),
         connections: vec![1, 2],
         threads: vec![1, 3],
-        wire: WireKind::Shm,
+        wire: Wire::Shm,
         rounds: 1,
         provenance: Provenance::now("query-io", SCALE),
     }

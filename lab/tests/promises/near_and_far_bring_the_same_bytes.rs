@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use rackscan_device::{Access, Device};
+use rackscan_fabric::Wire;
 use rackscan_format::message::BridgeKind;
 use rackscan_lab::{
     Cached, Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, NodeHost, NodeShape, Remote, Target,
-    TargetError, Wait, WireKind,
+    TargetError, Wait,
 };
 
 use super::support::{NodeFolder, REACTOR};
@@ -52,7 +53,7 @@ fn local_and_remote_reads_bring_the_bytes_of_the_file() {
     node_folder.start(&REACTOR).unwrap();
     let file = std::fs::read(node_folder.device()).unwrap();
     let place = |io: &Io| usize::try_from(io.offset_bytes).unwrap();
-    for wire in [WireKind::Shm, WireKind::Tcp] {
+    for wire in [Wire::Shm, Wire::Tcp] {
         for batch in [Some(1), Some(5), None] {
             let mut remote = Remote::connect(&node_folder.line(wire, DEPTH, batch)).unwrap();
             let ios = ios(IoOperation::Read, scratch_of(&remote));
@@ -88,7 +89,7 @@ fn a_remote_write_reads_back_over_every_bridge() {
     for bridge in [BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic] {
         let mut node_folder = NodeFolder::new();
         node_folder.start(&NodeShape { bridge, io_threads: 2, ..REACTOR }).unwrap();
-        let mut remote = Remote::connect(&node_folder.line(WireKind::Shm, DEPTH, None)).unwrap();
+        let mut remote = Remote::connect(&node_folder.line(Wire::Shm, DEPTH, None)).unwrap();
         let ios = ios(IoOperation::Write, scratch_of(&remote));
         let written: Vec<Vec<u8>> =
             ios.iter().map(|io| remote.bytes(io.slot, io.length_bytes).unwrap()).collect();
@@ -105,7 +106,7 @@ fn a_remote_write_reads_back_over_every_bridge() {
 
 #[test]
 fn what_a_node_keeps_is_taken_one_sidedly_and_is_the_same() {
-    for wire in [WireKind::Shm, WireKind::Tcp] {
+    for wire in [Wire::Shm, Wire::Tcp] {
         let mut node_folder = NodeFolder::new();
         node_folder.start(&REACTOR).unwrap();
         let reads_cache = true;
@@ -135,7 +136,7 @@ fn what_a_node_keeps_is_taken_one_sidedly_and_is_the_same() {
 fn what_a_node_refuses_ends_only_that_io() {
     let mut node_folder = NodeFolder::new();
     node_folder.start(&REACTOR).unwrap();
-    let mut remote = Remote::connect(&node_folder.line(WireKind::Shm, DEPTH, Some(1))).unwrap();
+    let mut remote = Remote::connect(&node_folder.line(Wire::Shm, DEPTH, Some(1))).unwrap();
     let base = scratch_of(&remote);
     let good = ios(IoOperation::Read, base)[0];
     let bad = [
@@ -159,7 +160,7 @@ fn what_a_node_refuses_ends_only_that_io() {
     }
     assert!(carry_out(&mut remote, &[good]).pop().unwrap().outcome.is_ok(), "the line is of use as before");
     for (io, refused) in [
-        (Io { slot: DEPTH, ..good }, "slot 12 does not exist"),
+        (Io { slot: DEPTH, ..good }, "no slot 12"),
         (Io { length_bytes: 0, ..good }, "0 bytes is not possible"),
         (Io { length_bytes: 65_537, ..good }, "65537 bytes is not possible"),
     ] {
@@ -172,7 +173,7 @@ fn the_wire_alone_answers_every_slot_without_the_device() {
     let mut node_folder = NodeFolder::new();
     node_folder.start(&REACTOR).unwrap();
     for batch in [Some(1), Some(4)] {
-        let mut wire = Remote::wire_only(&node_folder.line(WireKind::Tcp, DEPTH, batch)).unwrap();
+        let mut wire = Remote::wire_only(&node_folder.line(Wire::Tcp, DEPTH, batch)).unwrap();
         // No device has these offsets.
         for done in carry_out(&mut wire, &ios(IoOperation::Read, 1 << 50)) {
             done.outcome.unwrap();

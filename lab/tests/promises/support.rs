@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rackscan_fabric::{Address, ClusterKey};
+use rackscan_fabric::{Address, ClusterKey, Wire};
 use rackscan_format::ids::NodeId;
 use rackscan_format::message::{BridgeKind, IoKind};
-use rackscan_lab::{LineOptions, NodeHost, NodeShape, RunningNode, WireKind};
+use rackscan_lab::{LineOptions, NodeHost, NodeShape, RunningNode};
 use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle};
 use tempfile::TempDir;
 
@@ -49,12 +49,12 @@ impl NodeFolder {
         self.folder.path().join("device0")
     }
 
-    pub(crate) fn addresses(&self) -> Vec<(WireKind, Address)> {
+    pub(crate) fn addresses(&self) -> Vec<(Wire, Address)> {
         let (_, handle) = self.running.as_ref().expect("it runs");
-        [WireKind::Shm, WireKind::Tcp].into_iter().zip(handle.addresses().iter().cloned()).collect()
+        [Wire::Shm, Wire::Tcp].into_iter().zip(handle.addresses().iter().cloned()).collect()
     }
 
-    pub(crate) fn line(&self, wire: WireKind, depth: u32, batch: Option<u32>) -> LineOptions {
+    pub(crate) fn line(&self, wire: Wire, depth: u32, batch: Option<u32>) -> LineOptions {
         let addresses = self.addresses();
         let (_, address) = addresses.iter().find(|(of, _)| *of == wire).expect("it listens on both wires");
         LineOptions {

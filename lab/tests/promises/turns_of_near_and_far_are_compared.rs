@@ -4,10 +4,10 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use rackscan_fabric::Wire;
 use rackscan_format::message::{BridgeKind, IoKind};
 use rackscan_lab::{
-    Arrivals, Axes, Bounds, Case, Distribution, Experiment, Mode, Pace, Provenance, WireKind, sweep,
-    sweep_report,
+    Arrivals, Axes, Bounds, Case, Distribution, Experiment, Mode, Pace, Provenance, sweep, sweep_report,
 };
 
 use super::support::NodeFolder;
@@ -21,7 +21,7 @@ pub(crate) fn axes() -> Axes {
         depths: vec![4],
         bridges: vec![BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic],
         ios: vec![IoKind::Uring, IoKind::Pread],
-        wires: vec![WireKind::Shm],
+        wires: vec![Wire::Shm],
         reactors: Some(1),
         pin: false,
     }
@@ -96,7 +96,7 @@ fn a_device_without_data_and_reads_that_it_cannot_do_are_named() {
 #[test]
 fn a_sweep_becomes_a_page_with_its_figures() {
     let mut node_folder = NodeFolder::new();
-    let plan = sweep(0.01, WireKind::Shm);
+    let plan = sweep(0.01, Wire::Shm);
     let mut cases = plan.cases;
     // The node of the tests has little memory.
     cases.retain(|case| case.node.serving == 1 && case.connections <= 4 && case.depth <= 64);

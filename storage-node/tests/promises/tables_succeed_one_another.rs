@@ -466,7 +466,11 @@ fn a_load_that_does_not_fit_what_it_keeps_is_not_prepared() {
     let changes: [(Change, RefusalCode, &str); 8] = [
         (|table| table.definition.succeeds = None, RefusalCode::Malformed, "expected no table"),
         (|table| table.definition.succeeds = Some(TableId(9)), RefusalCode::Replaced, "table 9"),
-        (|table| table.definition.succeeds = Some(TableId(2)), RefusalCode::Malformed, "succeeds"),
+        (
+            |table| table.definition.succeeds = Some(TableId(2)),
+            RefusalCode::Malformed,
+            "the table that it replaces is 2",
+        ),
         (|table| table.definition.name = "u".to_owned(), RefusalCode::Replaced, "\"u\""),
         (|table| table.definition.columns[1].nullable = true, RefusalCode::Malformed, "other columns"),
         (|table| table.definition.partition_key = ColumnId(1), RefusalCode::Malformed, "other partition key"),

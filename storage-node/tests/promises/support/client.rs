@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rackscan_fabric::{Access, Address, ClusterKey, Connection, Event, Operation, Region, RemoteRegion};
+use rackscan_fabric::{
+    Access, Address, ClusterKey, Connection, Event, Operation, PostError, Region, RemoteRegion,
+};
 use rackscan_format::{
     codec::{self, Envelope},
     ids::RequestId,
@@ -60,7 +62,12 @@ impl Client {
     }
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
-        self.connection.post(u64::MAX, Operation::Send { bytes }).expect("the connection takes a message");
+        let deadline = Instant::now() + PATIENCE;
+        // Completions of earlier messages may still wait to be polled, behind replies.
+        while let Err(error) = self.connection.post(u64::MAX, Operation::Send { bytes }) {
+            assert!(matches!(error, PostError::QueueFull { .. }), "{error}");
+            assert!(self.poll(deadline), "no message was taken for {PATIENCE:?}; {:?}", self.connection);
+        }
     }
 
     /// Waits for the reply to a request.
