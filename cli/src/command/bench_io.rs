@@ -28,7 +28,7 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     let mut experiment = experiment(asked, axes(asked))?;
     if asked.sweep {
         let wire = asked.wires.first().copied().unwrap_or(Wire::Shm);
-        let SweepPlan { cases, turn, warm_up, watched } = sweep(asked.effort, wire.into());
+        let SweepPlan { cases, turn, warm_up, watched } = sweep(asked.effort, wire);
         experiment = Experiment {
             cases,
             rounds: if asked.effort < 1.0 { 1 } else { asked.repeat },
@@ -90,7 +90,7 @@ fn axes(asked: &BenchIo) -> Axes {
         depths: asked.depths.clone(),
         bridges: asked.bridges.iter().copied().map(Into::into).collect(),
         ios: asked.io.iter().copied().map(Into::into).collect(),
-        wires: asked.wires.iter().copied().map(Into::into).collect(),
+        wires: asked.wires.clone(),
         reactors: asked.reactors,
         pin: asked.pin,
     }

@@ -83,7 +83,7 @@ fn cases(asked: &BenchParity) -> Vec<Case> {
     for nodes in &asked.nodes {
         for wire in &asked.wires {
             for to in &asked.to {
-                let (nodes, wire, on_disk) = (usize::from(*nodes), (*wire).into(), *to == CellsTo::Disk);
+                let (nodes, wire, on_disk) = (usize::from(*nodes), *wire, *to == CellsTo::Disk);
                 let case = |block: &u64| {
                     let slice_bytes = (*block).saturating_as::<usize>();
                     Case { nodes, wire, parity, slice_bytes, on_disk }
@@ -112,7 +112,7 @@ impl Host<'_> {
                 folder: self.asked.folder.clone(),
                 nodes: nodes.saturating_as::<u16>(),
                 link: self.link.as_ref(),
-                wires: self.asked.wires.iter().map(|wire| (*wire).into()).collect(),
+                wires: self.asked.wires.clone(),
                 relay_bytes: self.relay_bytes.max(RELAY_BYTES_MIN),
                 area_bytes: self.asked.to.contains(&CellsTo::Disk).then_some(self.asked.file_size),
                 verbs: self.asked.verbs.clone(),
