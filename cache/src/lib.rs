@@ -48,6 +48,35 @@
 //! - The registered region and the bookkeeping stay within the budget, for any requests.
 //! - Only the owner writes the region; readers have read access.
 //! - No call waits for a peer, and requests never wait for a lock.
+//!
+//! An example: a node fills a slot, and a reader verifies what it copies out of it.
+//!
+//! ```
+//! use rackscan_cache::{Look, PageCache, Unusable, View};
+//! use rackscan_format::message::{CacheRegion, Target};
+//! use rackscan_format::{ids::DeviceId, segment::Extent};
+//!
+//! let cache = PageCache::new(1 << 20, 1, 77)?.ok_or("the budget is too small")?;
+//! let extent = Extent { device: DeviceId(0), offset_bytes: 8192, length_bytes: 4096 };
+//! let Look::Fill(slot) = cache.look(&extent) else { panic!("the page is not in the cache yet") };
+//! let (offset, length) = slot.place_bytes();
+//! cache.region().copy_in(offset, &vec![7; length])?;
+//! let place = slot.publish().place().ok_or("withdrawn")?;
+//! assert!(matches!(cache.look(&extent), Look::Hit(_)));
+//!
+//! // The reader is told of the memory and of the place, and sends no request for the page.
+//! let memory = Target { key: 1, offset_bytes: 0, length_bytes: cache.region().bytes() as u64 };
+//! let about = CacheRegion { memory, frames: cache.geometry().frames(), epoch: cache.epoch() };
+//! let view = View::new(&about).ok_or("inconsistent")?;
+//! let mapped = cache.region().as_raw_slice(0, cache.region().bytes())?;
+//! let mut page = [0; 4096];
+//! assert_eq!(view.take_mapped(&mapped, place, &extent, &mut page), Some(Ok(())));
+//! assert_eq!(page, [7; 4096]);
+//! cache.withdraw(&extent);
+//! let outdated = view.take_mapped(&mapped, place, &extent, &mut page);
+//! assert!(matches!(outdated, Some(Err(Unusable::Version { .. }))));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

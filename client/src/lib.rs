@@ -54,6 +54,22 @@
 //! - No caller waits long for a node that does not answer keep-alives. Memory that was named in a
 //!   request stays reserved until the node answers or its connection ends.
 //! - Memory, queues and outstanding requests are bounded: see [`limits`].
+//!
+//! An example: a cluster of one node that does not run. The error names the node and its address.
+//!
+//! ```
+//! use rackscan_client::{Cluster, ClusterOptions, NodeEndpoint};
+//! use rackscan_fabric::ClusterKey;
+//! use rackscan_format::ids::NodeId;
+//!
+//! let addresses = vec!["shm:/nowhere/socket".parse()?];
+//! let endpoint = NodeEndpoint { id: NodeId(7), addresses };
+//! let options = ClusterOptions::new(vec![endpoint], ClusterKey::generate()?);
+//! let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+//! let error = runtime.block_on(Cluster::connect(options)).unwrap_err().to_string();
+//! assert!(error.contains("node 7") && error.contains("shm:/nowhere/socket"), "{error}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

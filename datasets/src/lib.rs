@@ -25,6 +25,24 @@
 //! - All rows with the same partition key are on one node, whatever table they are in: an order and
 //!   its lines are on the same node.
 //! - Memory is bounded whatever the size of the source: see [`LoadOptions`].
+//!
+//! An example: the columns of a generated table, and the orders that a stream of refreshes deletes.
+//!
+//! ```
+//! use rackscan_datasets::{refresh, tpch};
+//!
+//! let sort: tpch::SortBy = "lineitem.l_shipdate".parse()?;
+//! let columns = tpch::columns(&sort.table)?;
+//! assert_eq!(columns.len(), 16);
+//! assert!(columns.iter().any(|column| column.name == sort.column && !column.nullable));
+//! assert!(tpch::columns("lineitems").is_err());
+//!
+//! assert_eq!(refresh::orders_per_stream(0.01, 1)?, 15);
+//! let deleted: Vec<i64> = refresh::old_sales(0.01, 1)?.collect();
+//! assert_eq!(deleted, [1, 2, 3, 4, 5, 6, 7, 32, 33, 34, 35, 36, 37, 38, 39]);
+//! assert!(refresh::old_sales(0.01, 2)?.all(|key| !deleted.contains(&key)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

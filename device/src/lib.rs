@@ -44,6 +44,32 @@
 //!   `residency.rs`.
 //!
 //! Needs Linux 6.1 or later with io_uring allowed.
+//!
+//! An example: bytes are written to a simulated device and read back. A [`Ring`] over open devices
+//! takes the same requests.
+//!
+//! ```
+//! use rackscan_device::sim::{SimConfig, SimDisk, SimIo};
+//! use rackscan_device::{BufferPool, DeviceIndex, DeviceIo, Read, Token, Wait, Write, read_all};
+//!
+//! let mut io = SimIo::new(SimConfig::seeded(1), vec![SimDisk::zeroed(1 << 20)]);
+//! let pool = BufferPool::new(64 << 10, 4096)?;
+//! let (device, offset_bytes, length_bytes) = (DeviceIndex(0), 8192, 4096);
+//! let mut buffer = pool.take(4096)?;
+//! buffer.fill(7);
+//! let (from, token) = (buffer.into(), Token(1));
+//! io.submit_write(Write { device, offset_bytes, length_bytes, from, token })?;
+//! let ended = io.reap(Wait::ForOne, &mut |completion| assert_eq!(completion.token(), Token(1)))?;
+//! assert_eq!((ended, io.in_flight()), (1, 0));
+//!
+//! let read = Read { device, offset_bytes, length_bytes, into: pool.take(4096)?.into(), token };
+//! let memory = read_all(&mut io, vec![read])?.pop().ok_or("nothing was read")?;
+//! assert_eq!(memory.into_buffer()?[..], [7; 4096]);
+//! let into = pool.take(4096)?.into();
+//! let not_aligned = io.submit_read(Read { device, offset_bytes: 100, length_bytes, into, token });
+//! assert!(not_aligned.is_err() && io.in_flight() == 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod batch;
 mod check;

@@ -41,6 +41,29 @@
 //! - `explain`, `report`, `sql_text`, `trace`: how a query would run and how it ran.
 //! - `error`, `limits`, `time_texts`: errors and their SQLSTATEs, limits, parsing of time
 //!   constants.
+//!
+//! An example: statements without tables get the answers of PostgreSQL. An [`Engine`] gives such
+//! answers for the tables of a cluster.
+//!
+//! ```
+//! use datafusion::{error::DataFusionError, execution::SessionStateBuilder, prelude::SessionContext};
+//! use rackscan_engine::{arrow::util::pretty::pretty_format_batches, with_answers};
+//!
+//! let state = with_answers(SessionStateBuilder::new().with_default_features())?;
+//! let context = SessionContext::new_with_state(state);
+//! let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//! let answer = |sql: &str| -> Result<String, DataFusionError> {
+//!     let batches = runtime.block_on(async { context.sql(sql).await?.collect().await })?;
+//!     Ok(pretty_format_batches(&batches)?.to_string())
+//! };
+//!
+//! // DataFusion by itself truncates 3.7 to 3, and its integers wrap around.
+//! let rounded = answer("SELECT CAST(3.7 AS int) AS n")?;
+//! assert!(rounded.contains("| 4 |"), "{rounded}");
+//! let error = answer("SELECT 9223372036854775807 + 1").unwrap_err().to_string();
+//! assert!(error.contains("bigint out of range"), "{error}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -27,6 +27,33 @@
 //! - A value that cannot be drawn on its axis is refused with an error that names its series and
 //!   its index; it is never dropped silently.
 //! - The page needs no network and no script.
+//!
+//! An example: a chart becomes a part of a report; a value without a place on its axis is refused.
+//!
+//! ```
+//! use rackscan_figures::{Axis, Chart, Figure, FigureError, Kind, Report, Scale, Section, Series};
+//!
+//! let reads = Series::new("io_uring", [(1.0, 9e3), (8.0, 6e4), (64.0, 8.5e4)]);
+//! let mut chart = Chart {
+//!     title: "Reads of 4 KiB".to_owned(),
+//!     kind: Kind::Lines,
+//!     x: Axis::new("reads in flight", Scale::Log2),
+//!     y: Axis::new("reads per second", Scale::Linear),
+//!     series: vec![reads],
+//! };
+//! assert!(chart.svg()?.contains("reads in flight"));
+//!
+//! let (name, caption) = ("reads".to_owned(), "More in flight, more per second.".to_owned());
+//! let figures = vec![Figure { name, caption, chart: chart.clone() }];
+//! let sections = vec![Section { heading: "Depth".to_owned(), figures, ..Section::default() }];
+//! let (report, folder) = (Report { sections, ..Report::default() }, tempfile::tempdir()?);
+//! assert_eq!(report.write(folder.path())?, folder.path().join("index.html"));
+//! assert!(folder.path().join("figures/reads.png").exists());
+//!
+//! chart.series.push(Series::new("none in flight", [(0.0, 1.0)]));
+//! assert!(matches!(chart.svg(), Err(FigureError::NotPositive { what: "x", point: 0, .. })));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

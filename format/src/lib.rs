@@ -31,6 +31,34 @@
 //! | `stripe_set` | what parity is computed over, and the map of a protected table |
 //! | `label` | the label in the first sectors of a device |
 //! | `simd` | dispatch of kernels to the vector instructions of the processor |
+//!
+//! An example: a column becomes a page with bounds of its values. A changed byte is detected.
+//!
+//! ```
+//! use rackscan_format::chunk::{ChunkInput, ChunkWriter, Values};
+//! use rackscan_format::encoding::bitpack::Scratch;
+//! use rackscan_format::ids::{ColumnId, PageNumber, SegmentId, TableId};
+//! use rackscan_format::page::{PageFault, PageIdentity, PageView};
+//! use rackscan_format::{schema::ColumnType, zone::ZoneValue};
+//!
+//! let (table, segment, column, page) = (TableId(7), SegmentId(0), ColumnId(2), PageNumber(0));
+//! let numbers: Vec<i64> = (0..3000).map(|row| 100 + row % 7).collect();
+//! let (column_type, values) = (ColumnType::Int64, Values::Integers(&numbers));
+//! let (validity, page_bytes) = (None, 128 << 10);
+//! let chunk = ChunkInput { table, segment, column, column_type, values, validity, page_bytes };
+//! let mut pages = Vec::new();
+//! ChunkWriter::new().encode(&chunk, &mut |page| pages.push(page))?;
+//! assert_eq!((pages.len(), pages[0].bytes.len()), (1, 4096));
+//! assert_eq!(pages[0].zone.max, Some(ZoneValue::Integer(106)));
+//!
+//! let (identity, mut found) = (PageIdentity { table, segment, column, page }, Vec::<i64>::new());
+//! let integers = PageView::open(&pages[0].bytes, &identity)?.integers()?;
+//! integers.decode_into(0..3000, &mut Scratch::new(), &mut found)?;
+//! assert_eq!(found, numbers);
+//! pages[0].bytes[2000] ^= 1;
+//! assert!(matches!(PageView::open(&pages[0].bytes, &identity), Err(PageFault::Checksum { .. })));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -30,6 +30,33 @@
 //! - Targets and drivers do not know pages, tables and queries, only offsets and lengths. Only
 //!   [`query_simulation`] and [`kernels`] know tables. They know no SQL: their queries are scan
 //!   programs.
+//!
+//! An example: two connections read a simulated device in a closed loop, a hundred times each.
+//!
+//! ```
+//! use rackscan_device::BufferPool;
+//! use rackscan_device::sim::{SimConfig, SimDisk, SimIo};
+//! use rackscan_lab::*;
+//! use std::{sync::atomic::AtomicBool, time::Duration};
+//!
+//! let (depth, length_bytes, stop) = (4, 4096, AtomicBool::new(false));
+//! let region = Region { device: 0, offset_bytes: 0, length_bytes: 1 << 20 };
+//! let (operation, distribution, pace) = (IoOperation::Read, Distribution::Uniform, Pace::Closed);
+//! let load = Load { operation, region, length_bytes, depth, distribution, pace, seed: 1 };
+//! let bounds = Bounds { duration: Duration::from_secs(60), count_max: Some(100) };
+//! let (connections, warm_up) = (2, Duration::ZERO);
+//! let run = Run { load, connections, warm_up, bounds, peer: None, pin: false, stop: &stop };
+//! let make = |_connection| -> Result<Box<dyn Target>, TargetError> {
+//!     let io = SimIo::new(SimConfig::seeded(1), vec![SimDisk::zeroed(1 << 20)]);
+//!     let options = LocalOptions { depth, slot_bytes: length_bytes };
+//!     Ok(Box::new(Local::over(io, &BufferPool::new(64 << 10, 4096)?, options)?))
+//! };
+//! let measured = drive(&run, &make)?;
+//! assert!(measured.failure.is_none() && !measured.stopped && measured.iops > 0.0);
+//! assert_eq!((measured.counters.ios, measured.counters.bytes), (200, 200 * 4096));
+//! assert_eq!(measured.counters.latencies.count(), 200);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -29,6 +29,34 @@
 //! decisions for single segments, `tests/corrections.rs` what feedback learns.
 //! `tests/simulated_sweep.rs` simulates whole scans and compares `auto` with the best forced
 //! placement.
+//!
+//! An example: a node is on another host. A selective scan runs in the node; the engine runs a scan
+//! that returns everything.
+//!
+//! ```
+//! use rackscan_fabric::Wire;
+//! use rackscan_format::{ids::NodeId, message::LoadReport};
+//! use rackscan_planner::*;
+//!
+//! let (node, speed) = (NodeId(3), SpeedFactors::default());
+//! let attachment = Attachment::Detached("it is on another host".to_owned());
+//! let (wire, load) = (Wire::Tcp, LoadReport { scan_workers: 2, ..LoadReport::default() });
+//! let (ahead, cached, lost) = (Ahead::default(), 0.0, false);
+//! let profile = NodeProfile { wire, attachment, load, ahead, speed, cached, lost };
+//! let engine = EngineProfile { cores: 2, ahead };
+//! let cluster = ClusterProfile { engine, nodes: [(node, profile)].into() };
+//!
+//! let filter = PageDemand { pages: 12, bytes: 1500 << 10 };
+//! let empty = ScanProfile { output_row_bytes: 120.0, ..ScanProfile::of_nothing(node) };
+//! let selective = ScanProfile { rows: 131_072, filter, output_rows: 1_000.0, ..empty };
+//! let everything = ScanProfile { output_rows: 131_072.0, ..selective };
+//! let placed = |scan, policy| place(scan, &cluster, &Calibration::default(), policy);
+//! assert_eq!(placed(&selective, Policy::Auto)?.placement, Placement::RemoteProcess);
+//! assert_eq!(placed(&everything, Policy::Auto)?.placement, Placement::RemoteFetch);
+//! let forced = placed(&selective, Policy::Local);
+//! assert!(matches!(forced, Err(PlacementError::NotAttached { .. })));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

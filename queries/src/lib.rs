@@ -11,6 +11,19 @@
 //! tpch/plans/       their expected plans, compared by the engine's tests
 //! slt/              other SQL in the format of sqllogictest, run by the engine's tests
 //! ```
+//!
+//! An example: a query is found by its number.
+//!
+//! ```
+//! use rackscan_queries::{tpch, tpch_by_name};
+//!
+//! let query = tpch_by_name("6").ok_or("no such query")?;
+//! assert_eq!((query.name().as_str(), query.title()), ("q06", "Forecasting Revenue Change"));
+//! assert!(query.sql.ends_with("l_quantity < 24"));
+//! assert_eq!(tpch().filter(|query| query.sql.contains("exists (")).count(), 3);
+//! assert_eq!(tpch_by_name("q23"), None);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

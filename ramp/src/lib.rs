@@ -32,6 +32,37 @@
 //! - [`feed`]: lets readers follow what a participant writes, without sending it requests.
 //! - [`history`]: checks recorded histories of transactions for violations of atomicity.
 //! - [`limits`]: all bounds. [`utc`]: prints clock readings.
+//!
+//! An example: a transaction wrote two keys. A read that finds one of its versions and an older
+//! version of the other key asks for the missing one.
+//!
+//! ```
+//! use rackscan_ramp::algorithm::{Algorithm, Cluster, Event, Message, Step};
+//! use rackscan_ramp::item::{Key, Value, Version};
+//! use rackscan_ramp::message::{Epoch, Found, LeaseId, ParticipantId, Reply, Request};
+//! use rackscan_ramp::timestamp::{ClientId, Timestamp};
+//!
+//! struct OneKeyEach;
+//! impl Cluster for OneKeyEach {
+//!     fn participant(&self, key: &Key) -> ParticipantId { ParticipantId(key.bytes()[0].into()) }
+//!     fn lease(&self, at: ParticipantId) -> LeaseId { LeaseId { life: 1, number: at.0.into() } }
+//! }
+//! let keys = [Key::new(b"a")?, Key::new(b"b")?];
+//! let [old, new] = [3, 5].map(|time| Timestamp { time, client: ClientId(1) });
+//! let (mut read, messages) = Algorithm::Fast.begin_read(new, &keys, &OneKeyEach)?;
+//! let mut step = Step::default();
+//! for ((message, key), timestamp) in messages.iter().zip(&keys).zip([new, old]) {
+//!     let metadata = Algorithm::Fast.metadata(&keys);
+//!     let version = Version { timestamp, metadata, value: Value::DELETED };
+//!     let items = vec![(key.clone(), Found { version, beside: Vec::new(), place: None })];
+//!     let reply = Reply::Found { items, epoch: Epoch(0) };
+//!     step = read.step(Event::Reply { from: message.to, reply });
+//! }
+//! let Message { to, request } = step.messages.pop().ok_or("no second round")?;
+//! assert_eq!(to, ParticipantId(b'b'.into()));
+//! assert!(matches!(request, Request::Among { timestamps, .. } if timestamps == [new]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

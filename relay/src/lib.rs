@@ -48,6 +48,36 @@
 //! - When a place is lost, every place that waits for it learns which one was lost; nothing waits
 //!   forever.
 //! - Memory, lanes, rings and queues are bounded when a session opens ([`limits`]).
+//!
+//! An example: a client sends a stripe of two cells. Three nodes store them and their XOR.
+//!
+//! ```
+//! use rackscan_device::{Ring, RingConfig};
+//! use rackscan_fabric::{ClusterKey, Listener, Region, connect};
+//! use rackscan_format::ids::NodeId;
+//! use rackscan_relay::{Member, Node, NodeConfig, Nowhere, Shape, Stripe, Threads, Writer};
+//! use rackscan_stripe::{Parity, Way};
+//!
+//! let (key, folder) = (ClusterKey::generate()?, tempfile::tempdir()?);
+//! let soon = std::time::Instant::now() + std::time::Duration::from_secs(30);
+//! let address = |node| format!("shm:{}/{node}", folder.path().display()).parse().unwrap();
+//! let members: Vec<Member> = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
+//! for Member { node, address } in &members {
+//!     let listener = Listener::bind(address, &key)?;
+//!     let (config, calls) = (NodeConfig::new(*node, members.clone()), Threads::new(key.clone()));
+//!     std::thread::spawn(move || {
+//!         let io = Ring::new(RingConfig { depth: 8, ..RingConfig::default() }).unwrap();
+//!         Node::new(config, listener, Box::new(calls), io, Nowhere).unwrap().run(&false.into())
+//!     });
+//! }
+//! let (shape, memory) = (Shape::new(Parity::Xor, Way::Relay, 4096), Region::allocate(4096)?);
+//! let mut writer = Writer::open(shape, members, |address| connect(address, &key, soon), soon)?;
+//! let (data, what) = ([memory.whole(), memory.whole()], [const { Vec::new() }; 3]);
+//! writer.write(&Stripe { number: 0, cell_bytes: 4096, what: &what, data: &data })?;
+//! let ended = writer.wait(soon).ok_or("not in time")?;
+//! assert_eq!((ended.outcome, writer.counters().sent_bytes), (Ok(()), 2 * 4096));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -47,6 +47,60 @@
 //! estimate     what a scan would read and yield, from zone maps alone
 //! wire         the byte format of a batch between a node and its client
 //! ```
+//!
+//! An example: the values above 105 of a column of 3,000 numbers from 100 to 106, in one page.
+//!
+//! ```
+//! use rackscan_format::chunk::{ChunkInput, ChunkWriter, Values};
+//! use rackscan_format::ids::{ColumnId, DeviceId, NodeId, SegmentId, TableId};
+//! use rackscan_format::program::*;
+//! use rackscan_format::schema::{ColumnDefinition, ColumnType, TableDefinition};
+//! use rackscan_format::segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory};
+//! use rackscan_scan::{ScanLimits, SegmentScan, Step};
+//! use std::sync::Arc;
+//!
+//! let (table, segment, column, column_type) = (TableId(7), SegmentId(0), ColumnId(0), ColumnType::Int64);
+//! let numbers: Vec<i64> = (0..3000).map(|row| 100 + row % 7).collect();
+//! let (values, validity, page_bytes) = (Values::Integers(&numbers), None, 128 << 10);
+//! let chunk = ChunkInput { table, segment, column, column_type, values, validity, page_bytes };
+//! let mut written = Vec::new();
+//! ChunkWriter::new().encode(&chunk, &mut |page| written.push(page))?;
+//! let page = written.remove(0);
+//!
+//! let extent = Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: 4096 };
+//! let entry = PageEntry { extent, first_row: page.first_row, rows: page.rows, zone: page.zone };
+//! let chunks = vec![ChunkDirectory { pages: vec![entry] }];
+//! let directory = Arc::new(SegmentDirectory { table, segment, rows: 3000, chunks });
+//! let columns = vec![ColumnDefinition { name: "n".into(), column_type, nullable: false }];
+//! let definition = TableDefinition {
+//!     id: table, name: "t".into(), columns, partition_key: column, sorted_by: None, page_size: page_bytes,
+//!     segment_rows: 1 << 20, nodes: vec![NodeId(0)], rows: 3000, source: "example".into(), succeeds: None,
+//!     derived: Vec::new(), protection: None,
+//! };
+//! let limit = Literal::Int64(105);
+//! let program = ScanProgram {
+//!     version: PROGRAM_VERSION, table, inputs: vec![Input { column, column_type }],
+//!     nodes: vec![
+//!         Node::Column(0),
+//!         Node::Literal(limit),
+//!         Node::Compare { op: Comparison::Greater, left: 0, right: 1 },
+//!     ],
+//!     filter: vec![2], output: Output::Rows(vec![0]), limit_rows: None, key_filters: Vec::new(),
+//! };
+//! let program = Arc::new(program.verify(&definition)?);
+//!
+//! let (mut scan, mut rows) = (SegmentScan::new(program, directory, 0, ScanLimits::default())?, 0);
+//! loop {
+//!     match scan.step()? {
+//!         Step::Read(wanted) => scan.supply(wanted[0].column, wanted[0].page, page.bytes.clone())?,
+//!         Step::Batch(found) => rows += found.batch.num_rows(),
+//!         Step::Done => break,
+//!     }
+//! }
+//! assert_eq!(rows, numbers.iter().filter(|number| **number > 105).count());
+//! assert_eq!(scan.stats().pages_read, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

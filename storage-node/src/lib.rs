@@ -38,6 +38,32 @@
 //! - All memory is divided at start (`memory_plan`). Every queue has its bound in [`limits`].
 //! - No bytes from a peer or a file can make the node panic.
 //! - The node interprets pages, programs and catalogs, but no SQL.
+//!
+//! An example: a configuration is read and checked; a key that no node knows is an error.
+//!
+//! ```
+//! use rackscan_storage_node::{ByteSize, ClusterId, Config};
+//!
+//! let text = r#"
+//!     node = 0
+//!     cluster = "demo"
+//!     data_dir = "node0"
+//!     devices = [{ path = "node0/device0", size = "64GiB" }]
+//!     listen = ["shm:node0/socket", "tcp:127.0.0.1:7410"]
+//!     key_file = "cluster.key"
+//!     cache = "64MiB"
+//! "#;
+//! let mut config = Config::from_str(text)?;
+//! assert_eq!(config.cluster, ClusterId::of_name("demo"));
+//! assert_eq!(config.cache, Some(ByteSize(64 << 20)));
+//! assert_eq!(Config::from_str(&config.to_toml()?)?, config);
+//! config.make_relative_to("/srv".as_ref());
+//! assert_eq!(config.listen[0].to_string(), "shm:/srv/node0/socket");
+//!
+//! let error = Config::from_str(&text.replace("cache", "cash")).unwrap_err().to_string();
+//! assert!(error.contains("unknown field `cash`"), "{error}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

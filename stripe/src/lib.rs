@@ -17,6 +17,35 @@
 //!      |
 //!      +--> Shown     all of these for people: text, picture, JSON                                    (show)
 //! ```
+//!
+//! An example: a stripe over five nodes loses two of them, and its cells are recovered.
+//!
+//! ```
+//! use rackscan_stripe::{Cell, Geometry, Node, Parity, xor::xor_all};
+//! use std::collections::BTreeMap;
+//!
+//! let geometry = Geometry::with_parity(5, Parity::TwoD)?;
+//! let data = geometry.data().iter().zip(1..);
+//! let mut cells: BTreeMap<Cell, Vec<u8>> = data.map(|(cell, n)| (*cell, vec![n; 64])).collect();
+//! let xor_of = |cells: &BTreeMap<Cell, Vec<u8>>, some: &[Cell]| {
+//!     let (mut sum, some) = (vec![0; 64], some.iter().map(|cell| &cells[cell][..]));
+//!     xor_all(&mut sum, &some.collect::<Vec<_>>()).map(|()| sum)
+//! };
+//! for equation in geometry.equations() {
+//!     let parity = xor_of(&cells, &equation.data)?;
+//!     cells.insert(equation.parity, parity);
+//! }
+//!
+//! let (whole, lost) = (cells.clone(), geometry.lost_with(0, &[Node(1), Node(3)])?);
+//! cells.retain(|cell, _| !lost.has(cell.column));
+//! assert_eq!(whole.len() - cells.len(), 8);
+//! for repair in geometry.recovery(lost).repairs {
+//!     let recovered = xor_of(&cells, &repair.from)?;
+//!     cells.insert(repair.cell, recovered);
+//! }
+//! assert_eq!(cells, whole);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -25,6 +25,18 @@
 //! - A rule cannot be switched off. An exception is a line in that rule's table, with its reason.
 //! - An exception that is no longer needed is a violation too, so the tables stay true.
 //! - This crate depends on no other crate of the workspace, because the rules apply to all of them.
+//!
+//! An example: rules over a file that is not finished, and whose name says nothing.
+//!
+//! ```
+//! use rackscan_tidy::{leftovers, missing_opening, vague_name};
+//!
+//! let (path, text) = ("scan/src/utils.rs", "//! Reads pages.\n\nfn read() {\n    todo!()\n}\n");
+//! let found: Vec<String> = leftovers(path, text).iter().map(ToString::to_string).collect();
+//! assert_eq!(found, ["scan/src/utils.rs:4: found todo!: write it, or leave the feature out"]);
+//! assert!(vague_name(path).is_some_and(|violation| violation.what.contains("\"utils\"")));
+//! assert_eq!(missing_opening(path, text), None);
+//! ```
 
 #![forbid(unsafe_code)]
 

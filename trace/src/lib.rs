@@ -27,6 +27,34 @@
 //! - Readers stream: memory does not grow with the file.
 //! - Nothing in a file panics; what is refused is named by file and line, or by the byte in a
 //!   binary file.
+//!
+//! An example: an MSR trace is read, a line that is no IO is counted, and our CSV is written.
+//!
+//! ```
+//! use rackscan_trace::{Format, Operation, ReadOptions, Record, TraceReader, TraceWriter, WriteFormat};
+//! use std::{path::Path, time::Duration};
+//!
+//! let text = "128166372003061629,hm,0,Read,383496192,32768,31954\n\
+//!             128166372003061639,hm,0,Erase,0,512,1\n\
+//!             128166372003071629,hm,0,Write,4096,512,1\n";
+//! let options = ReadOptions::default();
+//! let mut trace = TraceReader::over(Path::new("hm_0.csv"), Box::new(text.as_bytes()), &options)?;
+//! let records = trace.by_ref().collect::<Result<Vec<Record>, _>>()?;
+//! assert_eq!((trace.format(), trace.records(), trace.defects().count()), (Format::Msr, 2, 1));
+//! assert_eq!((records[1].operation, records[1].offset_bytes), (Operation::Write, 4096));
+//! assert_eq!(records[1].at, Duration::from_millis(1));
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("trace.csv");
+//! let mut writer = TraceWriter::create(&path, WriteFormat::Csv)?;
+//! for record in &records {
+//!     writer.write(record)?;
+//! }
+//! assert_eq!(writer.finish()?, 2);
+//! let again = TraceReader::open(&path, &options)?.collect::<Result<Vec<Record>, _>>()?;
+//! assert_eq!(again, records);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
