@@ -286,6 +286,8 @@ impl Session {
         let (stripe, cells) = (underway.name.stripe, underway.stored_cells());
         let (kept, held) = (cells.iter().map(|cell| cell.checksum).collect(), underway.held_checksums());
         let stored = node.store.stored(underway.name, &cells);
+        // With its guard: the client's next request must find the places free.
+        drop(underway);
         stored.map_err(|refusal| Failure::new(Some(self.me), Cause::Refused, refusal))?;
         counters.stripes += 1;
         let Some(link) = node.links.get_mut(self.client) else { return Ok(()) };
