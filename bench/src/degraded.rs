@@ -182,7 +182,7 @@ impl Degraded {
             ms: vec![outcome.report.elapsed.as_secs_f64() * 1e3],
             pages_reconstructed: figures.work.pages_reconstructed,
             survivor_bytes: figures.work.survivor_bytes,
-            wire_bytes: figures.work.wire_bytes,
+            wire_bytes: figures.all_work().wire_bytes,
         })
     }
 

@@ -12,7 +12,6 @@ use crate::{
     identity::RowIdentity,
     row::{Datum, RowFault},
 };
-use az::SaturatingAs;
 use rackscan_format::{
     chunk::{ChunkError, ChunkInput, ChunkWriter, Effort, EncodedPage, Values},
     encoding::text::TextValues,
@@ -208,14 +207,14 @@ impl Cells {
             (Column::Floats(values), Some(Datum::Float(value))) => values.push(*value),
             (Column::Text { bytes, offsets }, Some(Datum::Text(text))) => {
                 bytes.extend_from_slice(text.as_bytes());
-                offsets.push(bytes.len().saturating_as::<u32>());
+                offsets.push(text_offset(bytes));
             }
             (column, _) => {
                 match column {
                     Column::Integers(values) => values.push(0),
                     Column::Floats(values) => values.push(0.0),
                     Column::Text { bytes, offsets } => {
-                        offsets.push(bytes.len().saturating_as::<u32>());
+                        offsets.push(text_offset(bytes));
                     }
                 }
                 return false;
@@ -235,4 +234,9 @@ impl Cells {
     fn validity(&self) -> Option<&[u8]> {
         self.has_nulls.then_some(&self.validity)
     }
+}
+
+/// The offset behind the last text.
+fn text_offset(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).expect("a run of changed rows holds less than 4 GiB of text")
 }

@@ -286,7 +286,7 @@ fn write_figures(f: &mut fmt::Formatter<'_>, figures: &ScanFigures) -> fmt::Resu
         }
     }
     if let Some(work) = &figures.index_lookup {
-        writeln!(f, "  besides, the index")?;
+        writeln!(f, "  besides, the index lookup")?;
         write_work(f, "  ", work)?;
     }
     Ok(())

@@ -120,8 +120,8 @@ impl Runs {
         }
         self.bounced += figures.bounced;
         (self.rows_scanned, self.rows_selected) = (figures.work.rows_scanned, figures.work.rows_selected);
-        self.wire_bytes_of.insert(name.clone(), figures.work.wire_bytes);
-        let node_cpu = Duration::from_micros(figures.work.node_cpu_us).as_secs_f64() * 1e3;
+        self.wire_bytes_of.insert(name.clone(), figures.all_work().wire_bytes);
+        let node_cpu = Duration::from_micros(figures.all_work().node_cpu_us).as_secs_f64() * 1e3;
         self.node_cpu_ms_of.insert(name, rounded(node_cpu));
         Ok(())
     }

@@ -197,7 +197,7 @@ pub(crate) fn owner(node: &Member) -> Option<FolderOwner> {
 }
 
 /// The command that started nodes of this host that end with it: its process id and arguments.
-/// `None` if the nodes that run were started to stay.
+/// `None` if no node runs here, those that run were started to stay, or the command is gone.
 pub(crate) fn embedding_command(file: &ClusterFile) -> Option<(u32, String)> {
     find_embedding_command(file)?;
     // The nodes of a command that was killed are about to end.
@@ -214,6 +214,9 @@ fn find_embedding_command(file: &ClusterFile) -> Option<(u32, String)> {
         }
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
+        // The parent of a node whose command was killed is another program.
+        let program = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+        (program(parent)? == program(pid)?).then_some(())?;
         Some((parent, arguments_of(parent)?.join(" ")))
     })
 }

@@ -46,5 +46,4 @@ pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) 
         Ok(fetched.pages)
     })
     .await
-    .map(|_| ())
 }

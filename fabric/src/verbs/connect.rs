@@ -17,7 +17,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use az::SaturatingAs;
 use rustix::{event::PollFlags, io::Errno, net::sockopt};
 
 use super::{
@@ -282,8 +281,7 @@ fn introduction(
         number: pair.number(),
         first_packet,
         lid: endpoint.port.lid,
-        // A number beyond the known ones counts as 1, the smallest packet.
-        mtu: endpoint.port.mtu.saturating_as::<u8>(),
+        mtu: u8::try_from(endpoint.port.mtu).map_err(io::Error::other)?,
         is_ethernet: endpoint.port.is_ethernet,
         reads_served: device.limits().reads_served_max.min(VERBS_READS_MAX),
         shares,

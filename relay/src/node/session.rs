@@ -286,7 +286,8 @@ impl Session {
         let (stripe, cells) = (underway.name.stripe, underway.stored_cells());
         let (kept, held) = (cells.iter().map(|cell| cell.checksum).collect(), underway.held_checksums());
         let stored = node.store.stored(underway.name, &cells);
-        // With its guard: the client's next request must find the places free.
+        // Before the client is told: this frees the places of the stripe, and the client's next
+        // request may need them at once.
         drop(underway);
         stored.map_err(|refusal| Failure::new(Some(self.me), Cause::Refused, refusal))?;
         counters.stripes += 1;

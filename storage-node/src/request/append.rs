@@ -255,7 +255,7 @@ impl Append {
             self.next = index;
             return Ok(false);
         };
-        let part = u32::try_from(index).expect("a request names at most 65,535 pages");
+        let part = u32::try_from(index).expect("a segment has at most COLUMNS_MAX * CHUNK_PAGES_MAX pages");
         let into = core.staging.slice(&slot, length);
         let asked = into
             .map_err(|error| bad_memory(error.to_string()))
@@ -328,7 +328,7 @@ impl Append {
             return core.return_buffer(buffer);
         }
         let Page { extent, .. } = self.pages[index];
-        let part = u32::try_from(index).expect("a request names at most 65,535 pages");
+        let part = u32::try_from(index).expect("a segment has at most COLUMNS_MAX * CHUNK_PAGES_MAX pages");
         let refusal = match core.write(place, part, extent, IoMemory::Buffer(buffer)) {
             Submitted::Underway => {
                 self.under_way += 1;
