@@ -211,6 +211,8 @@ pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;
 
 /// Memory into which local devices are read without a copy.
 pub const LOCAL_POOL_BYTES: usize = 128 << 20;
+/// The pieces in which the pool is allocated.
+pub const LOCAL_PIECE_BYTES: usize = 8 * HUGE_PAGE_BYTES;
 /// Memory into which they are read when the pool is exhausted; pages are copied out of it at once.
 pub const LOCAL_RESERVE_BYTES: usize = 8 << 20;
 /// Reads in flight at local devices.
@@ -267,6 +269,7 @@ const _: () = assert!(CACHE_USED_TOLD + FETCH_PAGES_MAX <= rackscan_format::limi
 // Progress is made with the reserve alone: it holds any page.
 const _: () = assert!(LOCAL_RESERVE_BYTES >= PAGE_BYTES_MAX as usize);
 const _: () =
-    assert!(LOCAL_POOL_BYTES.is_multiple_of(PAGE_BYTES_MAX as usize) && PAGE_BYTES_MAX.is_power_of_two());
+    assert!(LOCAL_PIECE_BYTES.is_multiple_of(PAGE_BYTES_MAX as usize) && PAGE_BYTES_MAX.is_power_of_two());
+const _: () = assert!(LOCAL_POOL_BYTES.is_multiple_of(LOCAL_PIECE_BYTES));
 const _: () = assert!(PAGE_BYTES_MAX as usize <= rackscan_device::limits::BUFFER_BYTES_MAX);
 const _: () = assert!(LOCAL_DEPTH <= rackscan_device::limits::RING_DEPTH_MAX);

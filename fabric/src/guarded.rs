@@ -2,7 +2,7 @@
 //! thread share.
 //!
 //! Invariants
-//! - A guard is held only over short code that does not panic, so the data behind a poisoned lock
+//! - A guard is held only over code that does not panic, so the data behind a poisoned lock
 //!   is consistent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};

@@ -29,7 +29,7 @@ use super::error::{LocalError, bad_extent};
 use crate::{
     PageBuffer,
     doorbell::Doorbell,
-    limits::{LOCAL_POOL_BYTES, LOCAL_RESERVE_BYTES},
+    limits::{LOCAL_PIECE_BYTES, LOCAL_POOL_BYTES, LOCAL_RESERVE_BYTES},
     page_buffer::PagePool,
 };
 
@@ -94,26 +94,47 @@ struct InFlight {
 
 /// What pages are read into.
 struct Memory {
-    pool: BufferPool,
+    /// The pieces of the pool. Each is allocated when those before it are exhausted: most commands
+    /// read few pages.
+    pool: Vec<BufferPool>,
     reserve: BufferPool,
 }
 
 impl Memory {
     fn allocate() -> Result<Self, PoolError> {
-        let pool = |bytes| BufferPool::new(bytes, PAGE_BYTES_MAX as usize);
-        Ok(Self { pool: pool(LOCAL_POOL_BYTES)?, reserve: pool(LOCAL_RESERVE_BYTES)? })
+        Ok(Self { pool: Vec::new(), reserve: new_pool(LOCAL_RESERVE_BYTES)? })
     }
 
     /// Memory for a page, from the pool or else from the reserve; `None` if both are exhausted.
-    fn take(&self, bytes: usize) -> Result<Option<(Buffer, Source)>, TakeError> {
-        for (pool, source) in [(&self.pool, Source::Pool), (&self.reserve, Source::Reserve)] {
-            match pool.take(bytes) {
-                Ok(buffer) => return Ok(Some((buffer, source))),
-                Err(TakeError::Exhausted { .. }) => {}
-                Err(error) => return Err(error),
+    fn take(&mut self, bytes: usize) -> Result<Option<(Buffer, Source)>, TakeError> {
+        for piece in &self.pool {
+            if let Some(buffer) = available(piece.take(bytes))? {
+                return Ok(Some((buffer, Source::Pool)));
             }
         }
-        Ok(None)
+        // A pool that cannot grow, for a lack of memory, is as good as exhausted.
+        if self.pool.len() < LOCAL_POOL_BYTES / LOCAL_PIECE_BYTES
+            && let Ok(piece) = new_pool(LOCAL_PIECE_BYTES)
+        {
+            let buffer = piece.take(bytes);
+            self.pool.push(piece);
+            return Ok(Some((buffer?, Source::Pool)));
+        }
+        let buffer = available(self.reserve.take(bytes))?;
+        Ok(buffer.map(|buffer| (buffer, Source::Reserve)))
+    }
+}
+
+fn new_pool(bytes: usize) -> Result<BufferPool, PoolError> {
+    BufferPool::new(bytes, PAGE_BYTES_MAX as usize)
+}
+
+/// The buffer, or `None` if all of its pool are taken.
+fn available(taken: Result<Buffer, TakeError>) -> Result<Option<Buffer>, TakeError> {
+    match taken {
+        Ok(buffer) => Ok(Some(buffer)),
+        Err(TakeError::Exhausted { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -213,10 +234,8 @@ impl Reader {
         let memory = match self.memory.take().map_or_else(Memory::allocate, Ok) {
             Ok(memory) => self.memory.insert(memory),
             Err(error) => {
-                batch.failed = Some(LocalError::Memory {
-                    bytes: LOCAL_POOL_BYTES + LOCAL_RESERVE_BYTES,
-                    reason: error.to_string(),
-                });
+                batch.failed =
+                    Some(LocalError::Memory { bytes: LOCAL_RESERVE_BYTES, reason: error.to_string() });
                 return true;
             }
         };
@@ -321,6 +340,21 @@ fn own(copies: &Arc<PagePool>, buffer: Buffer, length: usize, source: Source) ->
 mod tests {
     use super::*;
     use rackscan_device::RingConfig;
+
+    #[test]
+    fn a_pool_grows_by_pieces_to_its_limit_and_then_the_reserve_is_taken() {
+        let mut memory = Memory::allocate().expect("a reserve");
+        assert_eq!(memory.pool.len(), 0, "nothing is allocated before the first read");
+        let page = PAGE_BYTES_MAX as usize;
+        let small = memory.take(1).unwrap().expect("the first piece");
+        assert_eq!((small.1, memory.pool.len()), (Source::Pool, 1));
+        drop(small);
+        let held: Vec<_> = (0..LOCAL_POOL_BYTES / page).map(|_| memory.take(page).unwrap()).collect();
+        assert!(held.iter().flatten().all(|(_, source)| *source == Source::Pool));
+        assert_eq!(held.iter().flatten().count() * page, LOCAL_POOL_BYTES, "all of the pool is granted");
+        let (_, source) = memory.take(page).unwrap().expect("the reserve");
+        assert_eq!((source, memory.pool.len()), (Source::Reserve, LOCAL_POOL_BYTES / LOCAL_PIECE_BYTES));
+    }
 
     #[test]
     fn a_reader_ends_although_its_last_caller_left_just_before_it_fell_asleep() {

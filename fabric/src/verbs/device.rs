@@ -4,6 +4,8 @@
 //! - An adapter is opened once per process and closed with the last connection or listener that
 //!   uses it.
 //! - A region is registered at most once per adapter at a time, however many connections use it.
+//!   Whoever registers one region waits for no other: pinning a large one takes seconds on a slow
+//!   host, and a connection that is being set up must register its ring in time.
 
 use std::{
     collections::HashMap,
@@ -24,8 +26,11 @@ pub(super) struct Device {
     name: String,
     limits: AdapterLimits,
     domain: Arc<ProtectionDomain>,
-    registered: Guarded<HashMap<usize, Weak<MemoryRegion>>>,
+    registered: Guarded<HashMap<usize, Arc<Registration>>>,
 }
+
+/// The registration of one region while it is held. The lock is taken while it is made.
+type Registration = Guarded<Weak<MemoryRegion>>;
 
 /// The adapters that are open in this process.
 static OPEN: LazyLock<Guarded<HashMap<String, Weak<Device>>>> = LazyLock::new(Guarded::default);
@@ -170,20 +175,29 @@ impl Device {
 
     /// The registration of a region, made now if there is none.
     pub(super) fn register(&self, region: &Region) -> io::Result<Arc<MemoryRegion>> {
-        let mut registered = self.registered.lock();
-        let identity = identity(region);
-        if let Some(memory) = registered.get(&identity).and_then(Weak::upgrade) {
+        let registration = self.registration(region);
+        let mut registered = registration.lock();
+        if let Some(memory) = registered.upgrade() {
             return Ok(memory);
-        }
-        // Entries of dropped registrations are removed when the table would grow.
-        if registered.len() == registered.capacity() {
-            registered.retain(|_, memory| memory.strong_count() > 0);
         }
         // An adapter pins all of the region. Pages that it had to allocate would be small ones.
         region.populate(0, region.bytes()).map_err(io::Error::other)?;
         let memory = Arc::new(MemoryRegion::register(Arc::clone(&self.domain), region)?);
-        registered.insert(identity, Arc::downgrade(&memory));
+        *registered = Arc::downgrade(&memory);
         Ok(memory)
+    }
+
+    /// The entry of a region in the table of registrations.
+    fn registration(&self, region: &Region) -> Arc<Registration> {
+        let mut table = self.registered.lock();
+        // Entries that nobody uses are removed when the table would grow.
+        if table.len() == table.capacity() {
+            table.retain(|_, entry| {
+                Arc::strong_count(entry) > 1
+                    || entry.try_lock().is_none_or(|memory| memory.strong_count() > 0)
+            });
+        }
+        Arc::clone(table.entry(identity(region)).or_default())
     }
 }
 

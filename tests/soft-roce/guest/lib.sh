@@ -22,6 +22,10 @@ step() {
     if [ "$step_status" != 0 ]; then
         tail -n 40 "/tmp/$step_name.log" | sed 's/^/   /'
         [ "$step_status" != 143 ] || echo "== $step_name was ended: it took more than $step_limit s"
+        for step_log in /tmp/node*.log; do
+            [ ! -e "$step_log" ] || tail -n 20 "$step_log" | sed "s|^|   $step_log: |"
+        done
+        dmesg | tail -n 20 | sed 's/^/   kernel: /'
         echo "== FAILED $step_name: status $step_status after $(since "$step_start") s"
         exit "$step_status"
     fi
