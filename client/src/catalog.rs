@@ -28,6 +28,7 @@ use crate::{
     ClientError, Cluster,
     limits::{CATALOG_ATTEMPTS_MAX, CATALOG_BYTES_MAX, CATALOG_TARGET_BYTES},
     message_names::unexpected_answer,
+    retry::Retry,
 };
 
 const DURING: &str = "catalog";
@@ -123,10 +124,8 @@ impl Cluster {
     /// A node that is lost, refuses or sends a catalog that does not verify.
     pub async fn catalog(&self) -> Result<ClusterCatalog, ClientError> {
         let (mut catalog, mut found, mut are_lost) = self.read_catalogs(false).await?;
-        for _ in 1..CATALOG_ATTEMPTS_MAX {
-            if catalog.broken.is_empty() {
-                break;
-            }
+        let mut retry = Retry::new(CATALOG_ATTEMPTS_MAX);
+        while !catalog.broken.is_empty() && retry.again() {
             let (again, after, lost) = self.read_catalogs(false).await?;
             let is_the_same = after == found;
             (catalog, found, are_lost) = (again, after, lost);
@@ -206,19 +205,23 @@ impl Cluster {
     }
 
     async fn node_catalog(&self, node: NodeId) -> Result<NodeCatalog, ClientError> {
-        for _ in 0..CATALOG_ATTEMPTS_MAX {
+        let mut retry = Retry::new(CATALOG_ATTEMPTS_MAX);
+        let bytes = loop {
             let wanted = |from_bytes, target| Request::Catalog { from_bytes, target };
-            let Some(bytes) = self.encoded_bytes(node, DURING, wanted).await? else { continue };
-            let what = "catalog";
-            let catalog: NodeCatalog = codec::decode_envelope(Envelope::CatalogReply, what, &bytes)
-                .map_err(|source| ClientError::Codec { node, during: DURING, source })?;
-            if catalog.node != node {
-                let found = format!("the catalog of node {}", catalog.node);
-                return Err(bad_answer(node, found, "its own catalog".to_owned()));
+            match self.encoded_bytes(node, DURING, wanted).await? {
+                Some(bytes) => break bytes,
+                None if retry.again() => {}
+                None => return Err(ClientError::CatalogUnstable { node, attempts: retry.attempts() }),
             }
-            return Ok(catalog);
+        };
+        let what = "catalog";
+        let catalog: NodeCatalog = codec::decode_envelope(Envelope::CatalogReply, what, &bytes)
+            .map_err(|source| ClientError::Codec { node, during: DURING, source })?;
+        if catalog.node != node {
+            let found = format!("the catalog of node {}", catalog.node);
+            return Err(bad_answer(node, found, "its own catalog".to_owned()));
         }
-        Err(ClientError::CatalogUnstable { node, attempts: CATALOG_ATTEMPTS_MAX })
+        Ok(catalog)
     }
 
     /// Reads a whole encoded catalog or map; `None` if it changed while it was read.

@@ -24,7 +24,8 @@ use rackscan_ramp::{algorithm::Algorithm, closing::Closing, message::Participant
 use crate::{
     ClientError, Cluster, Session, SessionOptions, TransactionError,
     catalog::half_committed,
-    limits::{CLOSING_MEMORY_BYTES, REPLACE_ATTEMPTS_MAX, SESSION_TIMEOUT_DEFAULT},
+    limits::{CLOSING_MEMORY_BYTES, SESSION_TIMEOUT_DEFAULT},
+    retry::Retry,
 };
 
 /// The tables that a node has published under a name.
@@ -38,7 +39,8 @@ impl Cluster {
     /// A commit that arrives at a node later finds its table published or gone there, and replaces
     /// nothing.
     pub(crate) async fn completed_catalogs(&self, name: &str) -> Result<Vec<NodeCatalog>, ClientError> {
-        for _ in 0..REPLACE_ATTEMPTS_MAX {
+        let mut retry = Retry::of_replacement();
+        loop {
             let catalogs = self.node_catalogs().await?;
             let ids: BTreeSet<TableId> =
                 catalogs.iter().flat_map(|catalog| published(catalog, name)).collect();
@@ -50,8 +52,8 @@ impl Cluster {
             for (node, load) in unfinished {
                 self.complete_commit(node, load).await?;
             }
+            retry.after_replacement(name)?;
         }
-        Err(ClientError::AlwaysReplaced { table: name.to_owned(), attempts: REPLACE_ATTEMPTS_MAX })
     }
 
     /// Commits a load at a node, because another node has committed it. Nothing is left to do if it

@@ -13,7 +13,7 @@ use rackscan_format::{
     schema::TableDefinition,
 };
 
-use crate::{ClientError, Cluster, closing::published, limits::REPLACE_ATTEMPTS_MAX};
+use crate::{ClientError, Cluster, closing::published, retry::Retry};
 
 /// Forgets prepared loads of a table's name, except loads of new versions, which are made in the
 /// background. Each is forgotten first at the node that would decide on its commit, so that it
@@ -23,16 +23,15 @@ pub(crate) async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> 
     let gives_way = |other: &TableDefinition| {
         other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
     };
-    for _ in 0..REPLACE_ATTEMPTS_MAX {
+    let mut retry = Retry::of_replacement();
+    loop {
         cluster.catalog().await?;
         match forget_prepared(cluster, gives_way).await {
             // The node has published the load meanwhile.
-            Err(error) if error.is_malformed() => {}
+            Err(error) if error.is_malformed() => retry.after_replacement(&wanted.name)?,
             outcome => return outcome.map(drop),
         }
     }
-    let (table, attempts) = (wanted.name.clone(), REPLACE_ATTEMPTS_MAX);
-    Err(ClientError::AlwaysReplaced { table, attempts })
 }
 
 /// Forgets the chosen prepared loads, in the order that [`forget_left`] needs. Returns their
@@ -115,7 +114,8 @@ impl Cluster {
         {
             return known.table(name).map(drop);
         }
-        for _ in 0..REPLACE_ATTEMPTS_MAX {
+        let mut retry = Retry::of_replacement();
+        loop {
             let catalogs = self.completed_catalogs(name).await?;
             let parts: Vec<(NodeId, TableId)> = catalogs
                 .iter()
@@ -128,7 +128,7 @@ impl Cluster {
             self.close_tables(name, parts.iter().map(|(_, table)| *table).collect()).await?;
             let drops = parts.into_iter().map(|(node, table)| self.ask_done(node, Request::Drop { table }));
             join_all(drops).await.into_iter().try_for_each(|outcome| outcome.map(drop))?;
+            retry.after_replacement(name)?;
         }
-        Err(ClientError::AlwaysReplaced { table: name.to_owned(), attempts: REPLACE_ATTEMPTS_MAX })
     }
 }

@@ -101,6 +101,7 @@ mod protected;
 mod pulse;
 mod reach;
 mod replicas;
+mod retry;
 mod status;
 mod target;
 mod transaction;
@@ -123,6 +124,7 @@ pub use protected::{
     ScrubReport,
 };
 pub use replicas::{ReplicaDoubt, ReplicaReport, newest_replicas};
+pub use retry::Retry;
 pub use status::Echoed;
 pub use transaction::{
     CaughtUp, FollowError, Follower, FollowerOptions, NoSuchOperations, Operations, ReadOutcome, ScanOutcome,

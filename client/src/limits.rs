@@ -174,6 +174,10 @@ pub const LINES_BACKOFF_MAX: Duration = Duration::from_secs(1);
 pub const SESSION_MEMORY_BYTES_MIN: usize = 4 << 20;
 /// The memory of the session that closes tables: its only messages are short.
 pub const CLOSING_MEMORY_BYTES: usize = SESSION_MEMORY_BYTES_MIN;
+/// Memory into which a follower reads one piece of a feed, with the feed's header.
+pub const FEED_PIECE_MEMORY_BYTES: usize = (rackscan_ramp::limits::FEED_READ_BYTES_MAX
+    + rackscan_ramp::limits::FEED_HEADER_BYTES)
+    .next_multiple_of(4096);
 /// How often a load or a drop starts over because another table version was published in place of
 /// the one that it was about to replace or drop.
 pub const REPLACE_ATTEMPTS_MAX: u32 = 64;
@@ -256,11 +260,8 @@ const _: () = assert!(
         >= rackscan_ramp::limits::VALUE_BYTES_MAX + rackscan_ramp::limits::BESIDE_BYTES_MAX + (128 << 10)
 );
 const _: () = assert!(SESSION_MEMORY_BYTES_MIN >= LINES_MEMORY_BYTES_MIN);
-// Half of it holds the bytes that are read of a feed at once, with the feed's header.
-const _: () = assert!(
-    SESSION_MEMORY_BYTES_MIN / 2
-        >= rackscan_ramp::limits::FEED_READ_BYTES_MAX + rackscan_ramp::limits::FEED_HEADER_BYTES
-);
+// A follower has room for the largest value beside a piece of a feed.
+const _: () = assert!(SESSION_MEMORY_BYTES_MIN - FEED_PIECE_MEMORY_BYTES >= SESSION_MEMORY_BYTES_MIN / 8 * 3);
 const _: () = assert!(SETTLED_TOLD <= rackscan_ramp::limits::SETTLED_PER_PART_MAX);
 const _: () = assert!(PAYLOAD_KEY_BYTES + 4096 <= rackscan_format::limits::TRANSACT_BYTES_MAX);
 // The uses that are told at once, with all pages of the call that reached the number, fit one

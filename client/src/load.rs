@@ -37,8 +37,8 @@ use rackscan_format::{
 };
 
 use crate::{
-    ClientError, Cluster, closing::published, forget::forget_left, limits::REPLACE_ATTEMPTS_MAX,
-    message_names::unexpected_answer, protected::LoadStripes, target::Span,
+    ClientError, Cluster, closing::published, forget::forget_left, message_names::unexpected_answer,
+    protected::LoadStripes, retry::Retry, target::Span,
 };
 
 /// A load in progress.
@@ -353,7 +353,8 @@ impl LoadSession {
     /// Commits on the first node, which decides. If it refuses, the load is forgotten.
     async fn decide(&mut self, first: NodeId) -> Result<(), ClientError> {
         let load = self.definition.id;
-        for _ in 0..REPLACE_ATTEMPTS_MAX {
+        let mut retry = Retry::of_replacement();
+        loop {
             let commit = if self.definition.succeeds.is_some() {
                 // The writer of a new version has closed the present one before.
                 Request::CommitPublish { load }
@@ -386,6 +387,10 @@ impl LoadSession {
                     if may_repeat && refusal.code == RefusalCode::Replaced =>
                 {
                     self.is_over = false;
+                    if let Err(error) = retry.after_replacement(&self.definition.name) {
+                        self.forget().await?;
+                        return Err(error);
+                    }
                 }
                 Err(error @ ClientError::Refused { .. }) => {
                     self.forget().await?;
@@ -396,9 +401,6 @@ impl LoadSession {
                 Ok(_) => return Ok(()),
             }
         }
-        self.forget().await?;
-        let (table, attempts) = (self.definition.name.clone(), REPLACE_ATTEMPTS_MAX);
-        Err(ClientError::AlwaysReplaced { table, attempts })
     }
 
     /// Closes the tables that are published under the name of this load to writers. Returns the one

@@ -75,13 +75,16 @@ pub(crate) const TRANSACTION_ITEMS_MAX: usize = WRITE_KEYS_MAX;
 pub(crate) const TRANSACTION_BYTES_MAX: usize = PART_BYTES_MAX - TRANSACTION_ROWS_MAX * ROW_KEY_BYTES_MAX;
 /// Bytes of a row's key: its prefix, table, kind, and the timestamp and number of an inserted row.
 const ROW_KEY_BYTES_MAX: usize = 2 + 4 + 1 + 12 + 4;
-/// Memory for each node's connection that reads or writes changed rows.
+/// Memory for each node's connection that writes changed rows.
 pub(crate) const CHANGES_MEMORY_BYTES: usize = 16 << 20;
+/// Memory for each node's connection that reads changed rows. It is allocated by each command that
+/// reads a table, so it is as small as it may be.
+pub(crate) const FOLLOWER_MEMORY_BYTES: usize = SESSION_MEMORY_BYTES_MIN;
 /// The timeout of a transaction, and of reading what others have written.
 pub(crate) const CHANGES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often the catalog is read again because it does not fit what participants report.
-pub(crate) const RENEWALS_MAX: usize = 5;
+pub(crate) const RENEWALS_MAX: u32 = 5;
 /// The pause between two checks whether transactions of a closed table have ended.
 pub(crate) const ENDINGS_POLL_TIME: Duration = Duration::from_millis(5);
 /// The maximum wait for them to end. Participants end transactions whose clients are gone by
@@ -140,18 +143,18 @@ pub(crate) const NEW_VERSION_WAIT: Duration = Duration::from_secs(3);
 /// How long a transaction retries its commit on a table that is being closed. Participants end a
 /// close whose writer died within that time.
 pub(crate) const UNHEARD_CLOSING_WAIT: Duration = Duration::from_secs(20);
-/// How often a query is run again because its tables are replaced while it runs.
-pub(crate) const QUERY_ATTEMPTS_MAX: usize = 8;
-/// How often a statement is run again because another transaction has changed its rows.
+/// Attempts of a query whose tables are replaced while it runs.
+pub(crate) const QUERY_ATTEMPTS_MAX: u32 = 9;
+/// Attempts of a statement whose rows other transactions change meanwhile.
 pub(crate) const CONFLICT_ATTEMPTS_MAX: u32 = 256;
-/// The maximum pause before that. It is random, so that two statements do not collide again and
+/// The maximum pause before another one. It is random, so that two statements do not collide again and
 /// again.
 pub(crate) const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(64);
 /// The maximum rows, in segments written since a transaction began, among which its rows are
 /// searched.
 pub(crate) const FOLLOWED_ROWS_MAX: u64 = COMPACTED_ROWS_MAX;
-/// How often a statement is run again because its table was flushed.
-pub(crate) const FLUSHED_ATTEMPTS_MAX: usize = 16;
+/// Attempts of a statement whose table is flushed meanwhile.
+pub(crate) const FLUSHED_ATTEMPTS_MAX: u32 = 16;
 
 /// Characters of a line of an explained plan: longer lines are constants and long lists.
 pub(crate) const PLAN_LINE_CHARACTERS_MAX: usize = 4096;

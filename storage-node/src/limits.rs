@@ -242,7 +242,7 @@ pub const LOST_END_OTHERS_TIME: Duration = Duration::from_secs(10);
 pub const LOST_END_FIRST_TIME: Duration = Duration::from_secs(30);
 /// How often it asks all nodes again because one that has more became unavailable or refused while
 /// that was fetched (about once a second), and how often it asks a busy node again for a piece.
-pub const LOST_END_TRIES_MAX: u32 = 30;
+pub const LOST_END_ATTEMPTS_MAX: u32 = 30;
 /// Parts of log replicas that wait for their thread.
 pub const KEEPING_QUEUE_MAX: usize = 64;
 /// Fraction of a participant's memory (one part in so many) for log replication where nodes know

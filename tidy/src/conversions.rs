@@ -11,11 +11,12 @@ pub fn silent_conversions(path: &str, text: &str) -> Vec<Violation> {
         return Vec::new();
     }
     let code = code_of(text);
-    let silent = code.match_indices("::try_from(").filter(|(at, name)| {
+    let conversions = code.match_indices("::try_from(").chain(code.match_indices(".try_into("));
+    let silent = conversions.filter(|(at, name)| {
         let open = at + name.len() - 1;
         let rest = code[end_of_parentheses(&code, open)..].trim_start();
         let rest = rest.strip_prefix(".ok()").map_or(rest, str::trim_start);
-        rest.starts_with(".unwrap_or(") || rest.starts_with(".unwrap_or_default(")
+        SILENT.iter().any(|silent| rest.starts_with(silent))
     });
     silent
         .map(|(at, _)| {
@@ -26,6 +27,10 @@ pub fn silent_conversions(path: &str, text: &str) -> Vec<Violation> {
         })
         .collect()
 }
+
+/// What makes another number of a failed conversion.
+const SILENT: [&str; 5] =
+    [".unwrap_or(", ".unwrap_or_default(", ".unwrap_or_else(|_|", ".map_or(", ".map_or_else(|_|"];
 
 /// The position behind the parenthesis that closes the one at `open`.
 fn end_of_parentheses(code: &str, open: usize) -> usize {
@@ -57,6 +62,9 @@ mod tests {
             "u16::try_from(x).unwrap_or(u16::MAX)",
             "usize::try_from(f(x)).ok().unwrap_or(0)",
             "usize::try_from(\n    f(x),\n)\n.unwrap_or_default()",
+            "f(x.try_into().unwrap_or(u64::MAX))",
+            "usize::try_from(x).map_or(0, f)",
+            "usize::try_from(x).unwrap_or_else(|_| 0)",
         ] {
             assert_eq!(lines("a/src/b.rs", &format!("f();\nlet y = {silent};\n")), [Some(2)], "{silent}");
         }

@@ -22,6 +22,7 @@ pub use interference::{InterferenceLine, InterferenceOptions, Step, StreamsIn, r
 pub use invariant::{Expected, Fracture};
 pub use turns::{Streams, StreamsOptions, Turn, by_turns};
 
+use rackscan_client::Retry;
 use rackscan_datasets::refresh::{self, RefreshFault, RefreshOrder};
 use rackscan_engine::{Engine, EngineError, RowChange, RowWriter};
 use std::{
@@ -36,8 +37,8 @@ pub const STREAM_NICE: u8 = 10;
 const SOUGHT_TOGETHER: usize = 128;
 /// Number of orders after which a stream checks whether changed rows should be flushed.
 const LOOKED_AFTER: u64 = 256;
-/// How often an order is retried because its tables were flushed.
-const ATTEMPTS_MAX: usize = 16;
+/// Attempts of an order whose tables are flushed meanwhile.
+const ATTEMPTS_MAX: u32 = 16;
 
 /// A refresh function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,12 +213,13 @@ impl<'e> Refresher<'e> {
         lines: &[RowChange],
         outcome: &mut StreamOutcome,
     ) -> Result<(), RefreshError> {
-        for _ in 1..ATTEMPTS_MAX {
-            if self.write(vec![order.clone()], lines.to_vec(), outcome)? {
-                return Ok(());
+        let mut retry = Retry::new(ATTEMPTS_MAX);
+        while !self.write(vec![order.clone()], lines.to_vec(), outcome)? {
+            if !retry.again() {
+                return Err(EngineError::Flushed.into());
             }
         }
-        Err(EngineError::Flushed.into())
+        Ok(())
     }
 
     /// Deletes orders with their lines, each in a transaction.
@@ -228,14 +230,17 @@ impl<'e> Refresher<'e> {
         on_order: &dyn Fn(&StreamOutcome),
         outcome: &mut StreamOutcome,
     ) -> Result<(), RefreshError> {
-        for _ in 1..ATTEMPTS_MAX {
+        let mut retry = Retry::new(ATTEMPTS_MAX);
+        loop {
             let done = self.delete_found(keys, stop, on_order, outcome)?;
             keys = keys.get(done..).unwrap_or_default();
             if keys.is_empty() || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            if !retry.again() {
+                return Err(EngineError::Flushed.into());
+            }
         }
-        Err(EngineError::Flushed.into())
     }
 
     /// Searches for orders and deletes them, until rows have moved into other segments. Returns how

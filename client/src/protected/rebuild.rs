@@ -30,6 +30,7 @@ use super::{
 use crate::{
     ClientError, Cluster,
     limits::{CATALOG_ATTEMPTS_MAX, LOST_PART_PAUSE},
+    retry::Retry,
 };
 
 /// The result of a rebuild for one table.
@@ -182,10 +183,8 @@ impl Cluster {
     /// [`ClientError::Unrebuilt`]; a lost or refusing node.
     pub(crate) async fn refuse_unrebuilt(&self, nodes: &[NodeId]) -> Result<(), ClientError> {
         let mut found = lost_part(&self.node_catalogs().await?, nodes);
-        for _ in 1..CATALOG_ATTEMPTS_MAX {
-            if found.is_none() {
-                return Ok(());
-            }
+        let mut retry = Retry::new(CATALOG_ATTEMPTS_MAX);
+        while found.is_some() && retry.again() {
             tokio::time::sleep(LOST_PART_PAUSE).await;
             let again = lost_part(&self.node_catalogs().await?, nodes);
             if again == found {

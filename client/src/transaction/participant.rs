@@ -23,6 +23,8 @@ use rackscan_ramp::{
     timestamp::Timestamp,
 };
 
+use crate::limits::FEED_PIECE_MEMORY_BYTES;
+
 /// The purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -214,10 +216,10 @@ impl MemoryParts {
         Self { answers: 0..large, requests: large..2 * large, slots: 2 * large..memory_bytes }
     }
 
-    /// The parts for a follower: its requests are short, and pieces of feeds are read where other
-    /// sessions read slots.
+    /// The parts for a follower: its requests are short, and one piece of a feed at a time is read
+    /// where other sessions read slots.
     pub(super) fn of_follower(memory_bytes: usize) -> Self {
-        let half = memory_bytes / 2 / 4096 * 4096;
-        Self { answers: 0..half, requests: half..half, slots: half..memory_bytes }
+        let end = memory_bytes - FEED_PIECE_MEMORY_BYTES;
+        Self { answers: 0..end, requests: end..end, slots: end..memory_bytes }
     }
 }

@@ -23,7 +23,10 @@ use rackscan_ramp::{
 };
 
 use super::{ReadOutcome, Session, TransactionError};
-use crate::limits::{SESSION_ATTEMPTS_MAX, SESSION_SCANS_MAX};
+use crate::{
+    limits::{SESSION_ATTEMPTS_MAX, SESSION_SCANS_MAX},
+    retry::Retry,
+};
 
 /// The result of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +52,8 @@ impl Session {
         let listing = KeyRange { most: range.most.clamp(1, most), ..range.clone() };
         let (mut keys, mut goes_on) = self.list(&listing, deadline)?;
         let mut rounds = 1;
-        for _ in 0..SESSION_SCANS_MAX {
+        let mut retry = Retry::new(SESSION_SCANS_MAX);
+        loop {
             if keys.is_empty() {
                 return Ok(ScanOutcome { items: Vec::new(), goes_on, rounds });
             }
@@ -61,9 +65,11 @@ impl Session {
                 let items = items.into_iter().filter(is_there).collect();
                 return Ok(ScanOutcome { items, goes_on, rounds });
             }
+            if !retry.again() {
+                return Err(TransactionError::Changing { attempts: retry.attempts() });
+            }
             (keys, goes_on) = again;
         }
-        Err(TransactionError::Changing { attempts: SESSION_SCANS_MAX })
     }
 
     fn list(
@@ -72,7 +78,8 @@ impl Session {
         deadline: Instant,
     ) -> Result<(Vec<Key>, Option<Key>), TransactionError> {
         let ids = self.ids.clone();
-        for attempt in 1.. {
+        let mut retry = Retry::new(SESSION_ATTEMPTS_MAX).until(deadline);
+        loop {
             self.make_participants_ready(&ids, deadline)?;
             self.begin(Instant::now());
             let leases =
@@ -81,13 +88,11 @@ impl Session {
             let (outcome, run) = self.drive(coordinator, messages, deadline);
             match outcome {
                 Outcome::Listed { keys, goes_on } => return Ok((keys, goes_on)),
-                Outcome::Interrupted { why: Interruption::Unleased { .. } }
-                    if attempt < SESSION_ATTEMPTS_MAX && Instant::now() < deadline => {}
+                Outcome::Interrupted { why: Interruption::Unleased { .. } } if retry.again() => {}
                 Outcome::Interrupted { why } => return Err(self.interrupted(why, run)),
                 // Listings have no other outcome.
                 _ => return Err(self.interrupted(Interruption::GivenUp, run)),
             }
         }
-        Err(TransactionError::TimedOut { waited: self.timeout, participants: Vec::new() })
     }
 }

@@ -26,6 +26,7 @@ use super::{
 use crate::{
     ClientError, LineEvent, Lines,
     limits::{SESSION_ATTEMPTS_MAX, SESSION_ENDINGS_MAX, SESSION_MEMORY_BYTES_MIN, SESSION_REST_TIME_MAX},
+    retry::Retry,
 };
 
 /// The result of a read.
@@ -175,7 +176,8 @@ impl Session {
         let begun = Instant::now();
         let deadline = begun + self.timeout;
         let unique = unique(keys);
-        for attempt in 1.. {
+        let mut retry = Retry::new(SESSION_ATTEMPTS_MAX).until(deadline);
+        loop {
             self.make_ready(unique.iter(), deadline)?;
             let timestamp = self.clock.next(self.wall.now_ms())?;
             self.begin(begun);
@@ -189,7 +191,7 @@ impl Session {
                 }
                 Outcome::Interrupted { why } => {
                     let again = matches!(why, Interruption::Unleased { .. } | Interruption::Unlocked { .. });
-                    if !again || attempt >= SESSION_ATTEMPTS_MAX || Instant::now() >= deadline {
+                    if !(again && retry.again()) {
                         return Err(self.interrupted(why, run));
                     }
                 }
@@ -197,7 +199,6 @@ impl Session {
                 _ => return Err(self.interrupted(Interruption::GivenUp, run)),
             }
         }
-        Err(TransactionError::TimedOut { waited: self.timeout, participants: Vec::new() })
     }
 
     /// Begins a transaction at all participants.

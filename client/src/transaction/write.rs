@@ -26,7 +26,7 @@ use rackscan_ramp::{
 };
 
 use super::{Session, TransactionError, Written, running::RunningTransaction, session::Participants};
-use crate::limits::WRITE_ATTEMPTS_MAX;
+use crate::{limits::WRITE_ATTEMPTS_MAX, retry::Retry};
 
 /// Why an attempt is not known to be committed.
 enum WriteFailure {
@@ -80,8 +80,8 @@ impl Session {
         begun: Instant,
         mut make: impl FnMut(Timestamp) -> Result<Vec<Write>, E>,
     ) -> Result<Written, E> {
-        let deadline = begun + self.timeout;
-        for attempt in 1.. {
+        let mut retry = Retry::new(WRITE_ATTEMPTS_MAX).until(begun + self.timeout);
+        loop {
             let wall_ms = self.wall.now_ms();
             let timestamp = self.clock.next(wall_ms).map_err(TransactionError::from)?;
             let items = make(timestamp)?;
@@ -89,18 +89,15 @@ impl Session {
             match self.attempt(timestamp, wall_ms, items, begun) {
                 Ok(written) => return Ok(written),
                 Err(WriteFailure::Final(error)) => return Err(error.into()),
-                Err(WriteFailure::Outdated(newest))
-                    if attempt < WRITE_ATTEMPTS_MAX && Instant::now() < deadline =>
-                {
+                Err(WriteFailure::Outdated(newest)) if retry.again() => {
                     self.clock.hear(ahead(newest, begun.elapsed()));
                 }
                 Err(WriteFailure::Outdated(newest)) => {
-                    let attempts = attempt;
+                    let attempts = retry.attempts();
                     return Err(TransactionError::Contended { timestamp, newest, attempts }.into());
                 }
             }
         }
-        Err(TransactionError::TimedOut { waited: self.timeout, participants: Vec::new() }.into())
     }
 
     /// Writes once under this timestamp, at participants that are ready.

@@ -29,11 +29,11 @@ use crate::{
     catalog::{Moment, Tables},
     deriving::Sums,
     error::EngineError,
-    limits::{CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT, ENDINGS_POLL_TIME, RENEWALS_MAX},
+    limits::{CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT, ENDINGS_POLL_TIME, FOLLOWER_MEMORY_BYTES, RENEWALS_MAX},
 };
 use rackscan_client::{
-    Cluster, FollowError, Follower, FollowerOptions, LinesOptions, Session, SessionOptions, TransactionError,
-    Written,
+    Cluster, FollowError, Follower, FollowerOptions, LinesOptions, Retry, Session, SessionOptions,
+    TransactionError, Written,
 };
 use rackscan_delta::{
     derived,
@@ -134,17 +134,21 @@ impl Changes {
             // Participants are read before the catalog, so that it need not be read twice.
             self.follow(tables, None).await?;
         }
-        for _ in 0..RENEWALS_MAX {
+        let mut retry = Retry::new(RENEWALS_MAX);
+        loop {
             let reading = lock(&self.followed).catalogs.begin_reading();
             let catalog = self.cluster.catalog().await.map_err(EngineError::Catalog)?;
             if self.follow(tables, Some(reading.ended(catalog))).await? == Heard::Whole {
                 return Ok(());
             }
+            if !retry.again() {
+                let why = format!(
+                    "tables were loaded, dropped or flushed during each of {} attempts; run the statement again",
+                    retry.attempts()
+                );
+                return Err(EngineError::Changes(why));
+            }
         }
-        let why = format!(
-            "tables were loaded, dropped or flushed during each of {RENEWALS_MAX} attempts; run the statement again"
-        );
-        Err(EngineError::Changes(why))
     }
 
     async fn follow(
@@ -164,7 +168,8 @@ impl Changes {
         let follower = match &mut followed.follower {
             Some(follower) => follower,
             None => {
-                let (lines, prefix) = (self.lines.clone(), SYSTEM_PREFIX.to_vec());
+                let lines = LinesOptions { memory_bytes: FOLLOWER_MEMORY_BYTES, ..self.lines.clone() };
+                let prefix = SYSTEM_PREFIX.to_vec();
                 let copies = Some(self.cluster.clone());
                 let options = FollowerOptions { lines, prefix, timeout: CHANGES_TIMEOUT, copies };
                 followed.follower.insert(Follower::open(options).map_err(EngineError::Catalog)?)
@@ -232,17 +237,18 @@ impl Changes {
         tables: &Arc<Tables>,
         of: Option<BTreeSet<String>>,
     ) -> Result<OneMoment, EngineError> {
-        for attempt in 1.. {
+        let mut retry = Retry::new(RENEWALS_MAX + 1);
+        loop {
             let (changes, own, of) = (Arc::clone(self), Arc::clone(tables), of.clone());
-            let is_last = attempt > RENEWALS_MAX;
+            let is_last = retry.is_last();
             if let Some(both) = apart(move || changes.sums_here(&own, of.as_ref(), is_last)).await? {
                 return Ok(both);
             }
+            assert!(retry.again(), "the last attempt has a result");
             // Another statement has read changes that tables do not know yet, or could not read
             // all.
             self.catch_up(tables).await?;
         }
-        Err(EngineError::Flushed)
     }
 
     /// One attempt of [`Self::sums`]. `None` if the replica and the tables are not of one point in

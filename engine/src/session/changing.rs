@@ -16,7 +16,7 @@ use super::{
     answers::{counted, formatted, lines, said},
     committing::pause_after,
     holding::held,
-    reading::Attempts,
+    reading::{holding, query_attempts},
     sql_session::{OneStatement, SqlSession},
     statement::{Parsed, classify},
 };
@@ -37,6 +37,7 @@ use datafusion::arrow::{
     datatypes::{DataType, Int64Type},
 };
 use futures::future::BoxFuture;
+use rackscan_client::Retry;
 use rackscan_format::row_place::RowPlace;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,16 +50,16 @@ impl Engine {
     /// may read. If the tables are replaced all the time, it goes on without a hold.
     async fn begin(&self, isolation: Isolation) -> Result<Transaction, EngineError> {
         self.now().await?;
-        for attempt in 0.. {
+        let mut retry = Retry::new(HOLD_ATTEMPTS_MAX);
+        loop {
             let care = Care { isolation, outlives_flushes: true, guards: self.changes.guards() };
             let (moment, sums) = self.changes.sums(&self.tables, None).await?;
             let hold = held(&self.cluster, &moment.definitions()).await;
-            if hold.is_some() || attempt == HOLD_ATTEMPTS_MAX {
+            if hold.is_some() || !retry.again() {
                 return Ok(Transaction::at(moment, sums, care).holding(hold));
             }
             self.refresh().await?;
         }
-        unreachable!("the last attempt returns")
     }
 
     /// The statements of a text, in order. None of them has been run.
@@ -156,12 +157,12 @@ impl Engine {
             if keys.is_empty() {
                 return Ok(BTreeMap::new());
             }
-            let mut attempts = Attempts::default();
+            let mut retry = query_attempts();
             loop {
-                let seen = attempts.holding(self.now().await?);
+                let seen = holding(&retry, self.now().await?);
                 let view = Arc::clone(&seen.view);
                 match self.rows_with_keys_in(seen, table, column, keys).await {
-                    Err(error) if self.begins_again(&error, &view, &mut attempts).await => {}
+                    Err(error) if self.begins_again(&error, &view, &mut retry).await => {}
                     found => return found,
                 }
             }
@@ -252,8 +253,9 @@ impl Engine {
         isolation: Isolation,
         started: Instant,
     ) -> Result<QueryOutcome, EngineError> {
-        let (mut flushes, mut conflicts) = (0, 0);
-        while flushes < FLUSHED_ATTEMPTS_MAX {
+        let (mut flushes, mut conflicts) =
+            (Retry::new(FLUSHED_ATTEMPTS_MAX), Retry::new(CONFLICT_ATTEMPTS_MAX));
+        loop {
             if !self.now().await?.view.contains_key(&change.table) {
                 // The table may have been loaded since the catalog was read.
                 self.refresh().await?;
@@ -263,27 +265,28 @@ impl Engine {
             let guards = if change.inserts_what_it_reads() { self.changes.guards() } else { BTreeMap::new() };
             let care = Care { isolation, outlives_flushes: false, guards };
             let (moment, sums) = self.changes.sums(&self.tables, Some(relations)).await?;
-            // Holds tables from the second attempt on, as `Attempts` does.
-            let hold = if flushes > 0 { held(&self.cluster, &moment.definitions()).await } else { None };
+            // Holds tables from the second attempt on, as queries do.
+            let hold =
+                if flushes.attempts() > 1 { held(&self.cluster, &moment.definitions()).await } else { None };
             let mut alone = Transaction::at(Arc::clone(&moment), sums, care).holding(hold);
             let outcome = match self.change(&mut alone, change, started).await {
                 Err(error) if error.may_be_of_another_time() && self.has_moved(&moment.view).await => {
-                    flushes += 1;
-                    continue;
+                    if flushes.again() {
+                        continue;
+                    }
+                    return Err(EngineError::Flushed);
                 }
                 outcome => outcome?,
             };
             match self.commit(&Arc::new(alone)).await {
                 // The statement runs again over the new version, in which its rows have other
                 // identities.
-                Err(EngineError::Flushed) => {
-                    flushes += 1;
+                Err(EngineError::Flushed) if flushes.again() => {
                     self.flusher.wait_for_new_version(&change.table, moment.id(&change.table)).await?;
                 }
                 // The statement runs again over the present rows.
-                Err(EngineError::Conflict { .. }) if conflicts < CONFLICT_ATTEMPTS_MAX => {
-                    conflicts += 1;
-                    pause_after(conflicts).await;
+                Err(EngineError::Conflict { .. }) if conflicts.again() => {
+                    pause_after(conflicts.attempts() - 1).await;
                 }
                 Err(EngineError::Conflict { .. }) => {
                     return Err(EngineError::Conflict { table: change.table.clone() });
@@ -291,7 +294,6 @@ impl Engine {
                 done => return done.map(|_| outcome),
             }
         }
-        Err(EngineError::Flushed)
     }
 
     /// Runs a change in an open transaction.

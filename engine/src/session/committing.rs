@@ -20,6 +20,7 @@ use crate::{
     parsing::with_stack_for,
 };
 use datafusion::sql::parser::Statement;
+use rackscan_client::Retry;
 use rackscan_format::ids::TableId;
 use std::{
     sync::Arc,
@@ -41,7 +42,7 @@ impl Engine {
     /// flushes.
     pub(super) async fn commit_through_flushes(&self, open: Transaction) -> Result<String, EngineError> {
         let mut open = Arc::new(open);
-        let (mut moves, mut last_moved) = (0, Instant::now());
+        let (mut moves, mut last_moved) = (Retry::new(FLUSHED_ATTEMPTS_MAX), Instant::now());
         loop {
             let error = match self.commit(&open).await {
                 Err(error @ (EngineError::Flushed | EngineError::Conflict { .. })) => error,
@@ -50,16 +51,16 @@ impl Engine {
             let is_conflict = matches!(error, EngineError::Conflict { .. });
             let mut next = Transaction::clone(&open);
             if self.follow_flushes(&mut next).await? {
-                (moves, last_moved) = (moves + 1, Instant::now());
+                if !moves.again() {
+                    return Err(of_table(error, &open));
+                }
+                last_moved = Instant::now();
             } else if is_conflict || last_moved.elapsed() > UNHEARD_CLOSING_WAIT {
                 return Err(of_table(error, &open));
             } else {
                 // Participants refuse writes from the PREPARE of a close on, which is not visible
                 // to others before it is committed.
                 tokio::time::sleep(NEW_VERSION_POLL_TIME).await;
-            }
-            if moves >= FLUSHED_ATTEMPTS_MAX {
-                return Err(of_table(error, &open));
             }
             open = Arc::new(next);
         }

@@ -29,6 +29,7 @@ use datafusion::{
     },
     sql::sqlparser::ast::Expr,
 };
+use rackscan_client::Retry;
 use rackscan_format::{
     derived::{DerivedDefinition, DerivedKind},
     ids::ColumnId,
@@ -105,7 +106,8 @@ impl Engine {
         change: &Change<'_>,
         sources: BTreeMap<String, String>,
     ) -> Result<bool, EngineError> {
-        for _ in 0..FLUSHED_ATTEMPTS_MAX {
+        let mut retry = Retry::new(FLUSHED_ATTEMPTS_MAX);
+        loop {
             let moment = self.tables.moment();
             let known = moment.stored(table).ok_or_else(|| self.unknown_table(table))?.whole()?;
             let Some(derived) = change(known.definition())? else { return Ok(false) };
@@ -113,10 +115,10 @@ impl Engine {
             let to = Derivations { of: definition.id, derived: definition.derived, sources: sources.clone() };
             match self.flusher.derive(table, to).await? {
                 FlushOutcome::Flushed(_) => return Ok(true),
-                FlushOutcome::Nothing | FlushOutcome::Overtaken => self.refresh().await?,
+                FlushOutcome::Nothing | FlushOutcome::Overtaken if retry.again() => self.refresh().await?,
+                FlushOutcome::Nothing | FlushOutcome::Overtaken => return Err(EngineError::Flushed),
             }
         }
-        Err(EngineError::Flushed)
     }
 
     async fn create_view(

@@ -10,18 +10,18 @@ use super::{Engine, ExplainMode, Explanation, QueryOutcome, Seen, SqlSession};
 use crate::{catalog::View, error::EngineError, limits::QUERY_ATTEMPTS_MAX, parsing::with_stack_for};
 use datafusion::sql::parser::Statement;
 use futures::{FutureExt, future::BoxFuture};
+use rackscan_client::Retry;
 use std::{sync::Arc, time::Instant};
 
-/// How often a query was run again because tables that it reads were replaced.
-#[derive(Default)]
-pub(super) struct Attempts(usize);
+/// Attempts of a query, which runs again if a table that it reads was replaced meanwhile.
+pub(super) const fn query_attempts() -> Retry {
+    Retry::new(QUERY_ATTEMPTS_MAX)
+}
 
-impl Attempts {
-    /// From the second attempt on the tables are held before they are read, because others may
-    /// replace them faster than the query reads.
-    pub(super) fn holding(&self, seen: Seen) -> Seen {
-        Seen { is_held: self.0 > 0, ..seen }
-    }
+/// From the second attempt on the tables are held before they are read, because others may replace
+/// them faster than the query reads.
+pub(super) fn holding(retry: &Retry, seen: Seen) -> Seen {
+    Seen { is_held: retry.attempts() > 1, ..seen }
 }
 
 impl Engine {
@@ -53,12 +53,12 @@ impl Engine {
         statement: &Statement,
         read: impl Fn(Statement, Seen) -> BoxFuture<'a, Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
-        let mut attempts = Attempts::default();
+        let mut retry = query_attempts();
         loop {
-            let seen = attempts.holding(self.seen_by_query(session, statement).await?);
+            let seen = holding(&retry, self.seen_by_query(session, statement).await?);
             let (view, is_fixed) = (Arc::clone(&seen.view), seen.is_fixed);
             match read(with_stack_for(statement, Statement::clone), seen).await {
-                Err(error) if self.begins_again(&error, &view, &mut attempts).await => {
+                Err(error) if self.begins_again(&error, &view, &mut retry).await => {
                     if is_fixed {
                         return Err(self.why_not(statement, &view));
                     }
@@ -69,21 +69,12 @@ impl Engine {
     }
 
     /// Whether a query failed because a table that it reads was replaced, and can be run again.
-    pub(super) async fn begins_again(
-        &self,
-        error: &EngineError,
-        before: &View,
-        attempts: &mut Attempts,
-    ) -> bool {
-        if attempts.0 == QUERY_ATTEMPTS_MAX
-            || !error.may_be_of_another_time()
-            || !self.has_moved(before).await
-        {
+    pub(super) async fn begins_again(&self, error: &EngineError, before: &View, retry: &mut Retry) -> bool {
+        if retry.is_last() || !error.may_be_of_another_time() || !self.has_moved(before).await {
             return false;
         }
         tracing::info!(%error, "a table was flushed or replaced while a query read it");
-        attempts.0 += 1;
-        true
+        retry.again()
     }
 
     /// The tables that a query sees. Nodes are asked for changes only if it refers to a table.

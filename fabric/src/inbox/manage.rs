@@ -150,7 +150,6 @@ impl Inbox {
         let granules: u64 = self.spaces.iter().map(SpaceReader::granules_in_use).sum();
         InboxMemory {
             ring_bytes,
-            // Granules in use never exceed the rings, so the clamps only satisfy the types.
             ring_bytes_in_use: granules.saturating_as::<usize>().saturating_mul(INBOX_GRANULE_BYTES),
             adapter_bytes: self.shared.entrances.lock().bytes(),
             adapter_bytes_in_use: self.supplied_bytes_in_use(),

@@ -28,7 +28,6 @@ impl World {
                 self.fail_after_post();
             }
             Moment::Time(time) => {
-                // Times beyond u64 nanoseconds (584 years) count as that maximum.
                 let due_ns = time.as_nanos().saturating_as::<u64>();
                 self.agenda.enter(due_ns, Due::Fail(fault));
                 // An owner that sleeps on an idle network must wake to take that step.

@@ -102,7 +102,6 @@ impl SimNet {
 
     /// Executes all events that are due until `time`, and sets the clock to it.
     pub fn run_until(&self, time: Duration) {
-        // Times beyond u64 nanoseconds (584 years) count as that maximum.
         let until_ns = time.as_nanos().saturating_as::<u64>();
         self.world(|world| {
             while world.next_ns().is_some_and(|due_ns| due_ns <= until_ns) {

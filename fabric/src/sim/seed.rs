@@ -179,7 +179,6 @@ impl Random {
     /// Nanoseconds in a range. The two ends are more likely than other values, because protocols
     /// break at ends.
     pub(super) fn nanoseconds(&mut self, range: &RangeInclusive<Duration>) -> u64 {
-        // Times beyond u64 nanoseconds (584 years) count as that maximum.
         let nanoseconds = |time: &Duration| time.as_nanos().saturating_as::<u64>();
         let (least, most) = (nanoseconds(range.start()), nanoseconds(range.end()));
         let width = most.saturating_sub(least);

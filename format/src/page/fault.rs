@@ -1,5 +1,7 @@
 //! Defines the error of opening or decoding a page.
 
+use az::SaturatingCast;
+
 use super::{FORMAT_VERSION, MAGIC, PageIdentity};
 
 /// Why bytes are not the page that was asked for.
@@ -82,14 +84,12 @@ pub enum PageFault {
 }
 
 impl PageFault {
-    /// [`PageFault::Malformed`] of numbers of any type; those beyond 64 bits or below 0 are shown
-    /// as `u64::MAX`.
+    /// [`PageFault::Malformed`] of numbers of any type; those below 0 are shown as 0.
     pub(crate) fn malformed(
         what: &'static str,
-        found: impl TryInto<u64>,
-        allowed: impl TryInto<u64>,
+        found: impl SaturatingCast<u64>,
+        allowed: impl SaturatingCast<u64>,
     ) -> Self {
-        let (found, allowed) = (found.try_into().unwrap_or(u64::MAX), allowed.try_into().unwrap_or(u64::MAX));
-        Self::Malformed { what, found, allowed }
+        Self::Malformed { what, found: found.saturating_cast(), allowed: allowed.saturating_cast() }
     }
 }

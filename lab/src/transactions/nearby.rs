@@ -6,6 +6,7 @@
 //! resolved by asking all participants.
 
 use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
+use rackscan_client::Retry;
 use rackscan_fabric::WallClock;
 use rackscan_ramp::{
     algorithm::{Algorithm, Begun, Cluster, Coordinator, Event, Message, Outcome},
@@ -24,7 +25,7 @@ use std::{
 };
 
 const SLOTS_BYTES: usize = 8 << 20;
-/// How often a write is retried with a newer timestamp.
+/// Attempts of a write, each with a newer timestamp.
 const WRITE_ATTEMPTS_MAX: u32 = 64;
 
 #[derive(Default)]
@@ -303,7 +304,7 @@ impl TransactionStore for Session<'_> {
 
     fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Timestamp, WriteFailure> {
         let items: Vec<Write> = items.into_iter().map(Write::from).collect();
-        let mut attempts = 0..WRITE_ATTEMPTS_MAX;
+        let mut retry = Retry::new(WRITE_ATTEMPTS_MAX);
         let (kind, end) = loop {
             let (timestamp, wall_ms) = self.timestamp();
             let settled = std::mem::take(&mut self.settled);
@@ -320,7 +321,7 @@ impl TransactionStore for Session<'_> {
                     return Ok(timestamp);
                 }
                 Outcome::Aborted { why, .. } | Outcome::Torn { why, .. }
-                    if why.newest().is_some() && attempts.next().is_some() =>
+                    if why.newest().is_some() && retry.again() =>
                 {
                     why.newest().into_iter().for_each(|newest| self.clock.hear(newest));
                 }

@@ -137,7 +137,7 @@ pub(crate) fn look_up(numbers: Narrow<'_>, table: &[u8], answers: &mut RowBytes)
             answers.iter_mut().zip(lanes).for_each(|(answer, lane)| *answer = entry(*lane as usize));
         }
         Narrow::U64(lanes) => answers.iter_mut().zip(lanes).for_each(|(answer, lane)| {
-            *answer = usize::try_from(*lane).map_or(0, entry);
+            *answer = entry(usize::try_from(*lane).expect("a usize has 64 bits"));
         }),
     }
 }

@@ -34,7 +34,7 @@ use std::{
 };
 
 use az::SaturatingAs;
-use rackscan_client::{LineEvent, Lines, LinesOptions, ReplicaDoubt, ReplicaReport, newest_replicas};
+use rackscan_client::{LineEvent, Lines, LinesOptions, ReplicaDoubt, ReplicaReport, Retry, newest_replicas};
 use rackscan_device::Wait;
 use rackscan_fabric::ClusterKey;
 use rackscan_format::{
@@ -59,7 +59,7 @@ use crate::{
     copies::replica_nodes,
     error::StartError,
     lifecycle::Lifecycle,
-    limits::{LOST_END_TRIES_MAX, SEEK_PERIOD},
+    limits::{LOST_END_ATTEMPTS_MAX, SEEK_PERIOD},
     message_queue::MessageQueue,
     peers::{PeersHandle, lines_options, others},
 };
@@ -243,17 +243,14 @@ impl LogSearch<'_> {
     }
 
     fn ask(&self, lines: &mut Lines) -> SearchOutcome {
-        let mut tries = 0;
+        let mut retry = Retry::new(LOST_END_ATTEMPTS_MAX);
         while let Some(Answers { offers, silent, generation }) = self.answers(lines) {
             let offering: Vec<NodeId> = offers.iter().filter_map(|(node, _)| lines.id(*node)).collect();
             match self.fetch_best(lines, offers, generation) {
                 Ok(held) => return self.recovered(held, &silent),
                 Err(Fault::Stopping) => break,
                 Err(Fault::Unavailable | Fault::Busy) if self.damaged.is_none() => {}
-                Err(Fault::Unavailable | Fault::Busy) if tries < LOST_END_TRIES_MAX => {
-                    tries += 1;
-                    self.pause();
-                }
+                Err(Fault::Unavailable | Fault::Busy) if retry.again() => self.pause(),
                 Err(Fault::Unavailable | Fault::Busy) => {
                     return self.recovered(None, &[silent, offering].concat());
                 }

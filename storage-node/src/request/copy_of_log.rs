@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use rackscan_fabric::OperationError;
 use rackscan_format::{
     ids::NodeId,
@@ -51,7 +52,7 @@ pub(super) fn keeping(core: &Core, origin: NodeId, has_bytes: bool) -> Result<&K
 }
 
 fn most(request: &CopyOfLog) -> usize {
-    usize::try_from(request.target.length_bytes).map_or(KEPT_BYTES_MAX, |length| length.min(KEPT_BYTES_MAX))
+    request.target.length_bytes.saturating_as::<usize>().min(KEPT_BYTES_MAX)
 }
 
 /// Begins to serve the request.

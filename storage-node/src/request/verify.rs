@@ -11,7 +11,6 @@
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
-use az::SaturatingAs;
 use rackscan_device::{IoFault, IoMemory};
 use rackscan_format::{
     limits::{VERIFY_BYTES_MAX, VERIFY_PLACES_MAX},
@@ -107,7 +106,8 @@ fn runs(places: &[Numbered]) -> VecDeque<Range<usize>> {
 /// The extent of a run of places.
 fn extent(run: &[Numbered]) -> Extent {
     let (first, last) = (run[0].1.extent, run[run.len() - 1].1.extent);
-    let before = (last.offset_bytes - first.offset_bytes).saturating_as::<u32>();
+    let before = u32::try_from(last.offset_bytes - first.offset_bytes);
+    let before = before.expect("a run has at most COALESCED_BYTES_MAX");
     Extent { length_bytes: before + last.length_bytes, ..first }
 }
 

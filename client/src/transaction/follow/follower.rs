@@ -25,6 +25,7 @@ use super::{
 use crate::{
     ClientError, Cluster, LinesOptions, Session, SessionOptions, TransactionError,
     limits::{FOLLOW_ATTEMPTS_MAX, FOLLOW_RETURN_TIME, KEEPALIVE_TIME_MAX},
+    retry::Retry,
     transaction::{
         follower_event::FollowerEvent,
         participant::{MemoryParts, Purpose},
@@ -135,9 +136,8 @@ impl Follower {
     pub fn catch_up<F: Follow>(&mut self, follow: &mut F) -> Result<CaughtUp, FollowError<F::Fault>> {
         let deadline = Instant::now() + self.session.timeout;
         let mut caught = CaughtUp::default();
-        let mut attempts = 0;
+        let mut retry = Retry::new(FOLLOW_ATTEMPTS_MAX);
         let result = loop {
-            attempts += 1;
             let Err(ended) = self.attempt(follow, deadline, &mut caught) else { break Ok(caught) };
             self.wait_for_reads(deadline);
             self.report_unresponsive();
@@ -145,11 +145,11 @@ impl Follower {
             match ended {
                 AttemptError::Fault(fault) => break Err(FollowError::Fault(fault)),
                 AttemptError::Stop(stop @ (StopReason::Lost(_) | StopReason::Behind(..)))
-                    if attempts < FOLLOW_ATTEMPTS_MAX =>
+                    if retry.again() =>
                 {
                     tracing::debug!(?stop, "feeds cannot be read on: everything begins anew");
                 }
-                AttemptError::Stop(stop) => break Err(stop.into_error(attempts)),
+                AttemptError::Stop(stop) => break Err(stop.into_error(retry.attempts())),
             }
         };
         self.give_leases_back();

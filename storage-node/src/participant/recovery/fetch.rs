@@ -11,7 +11,7 @@
 use std::{fs::File, time::Instant};
 
 use az::SaturatingAs;
-use rackscan_client::{LineEvent, Lines};
+use rackscan_client::{LineEvent, Lines, Retry};
 use rackscan_device::Wait;
 use rackscan_format::{
     limits::KEPT_BYTES_MAX,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     copies::tail,
-    limits::{LOST_END_TRIES_MAX, SEEK_PERIOD},
+    limits::{LOST_END_ATTEMPTS_MAX, SEEK_PERIOD},
 };
 
 impl LogSearch<'_> {
@@ -75,13 +75,14 @@ impl LogSearch<'_> {
         from: u64,
         held: CopyHeld,
     ) -> Result<Vec<u8>, Fault> {
-        for _ in 0..LOST_END_TRIES_MAX {
+        let mut retry = Retry::new(LOST_END_ATTEMPTS_MAX);
+        loop {
             match self.piece(lines, node, from, held) {
-                Err(Fault::Busy) => self.pause(),
+                Err(Fault::Busy) if retry.again() => self.pause(),
+                Err(Fault::Busy) => return Err(Fault::Unavailable),
                 outcome => return outcome,
             }
         }
-        Err(Fault::Unavailable)
     }
 
     /// The next bytes of a replica: all, or as many as fit in the connection's memory.
