@@ -1,6 +1,6 @@
 //! Measures queries over tables with parity while nodes are lost.
 //!
-//! Method: phases. First all nodes are available, then they are lost one after the other, then all
+//! A measurement has phases. First all nodes are available, then they are lost one after the other, then all
 //! are back. In each phase, every query runs several times, and the queries alternate. The caller
 //! kills the nodes, and makes sure that this process cannot read the devices of killed nodes
 //! directly.
@@ -19,7 +19,7 @@ use rackscan_planner::Policy;
 use rackscan_queries::Query;
 use serde::Serialize;
 
-/// The measurement.
+/// What to measure.
 #[derive(Clone, Debug)]
 pub struct DegradedOptions {
     /// The scale factor of the loaded tables.

@@ -240,12 +240,12 @@ pub(crate) struct Tracing {
     pub(crate) trace: Option<PathBuf>,
     /// Format of the trace
     #[arg(long, value_enum, default_value = "csv", requires = "trace")]
-    pub(crate) trace_format: TraceFormat,
+    pub(crate) trace_format: WrittenTraceFormat,
 }
 
 /// Formats of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TraceFormat {
+pub(crate) enum WrittenTraceFormat {
     /// CSV with a header line, times in nanoseconds, tables and columns
     Csv,
     /// fio iolog version 3, for fio --read_iolog: times in microseconds, no tables or columns

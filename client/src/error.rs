@@ -33,7 +33,7 @@ pub enum ClientError {
     },
     /// The target memory could not be allocated.
     #[error(
-        "could not allocate {bytes} bytes of memory for the answers of nodes: {source}; configure less of it"
+        "could not allocate {bytes} bytes of memory for the answers of nodes: {source}; free memory, or raise the limits of this process"
     )]
     Memory {
         /// Bytes asked for.

@@ -338,9 +338,9 @@ pub enum Ending {
         /// What showed it.
         reason: String,
     },
-    /// An operation of this side failed, and on this wire that ends the connection
-    /// ([`crate::Wire::outlives_refusal`]).
-    #[error("an operation failed, which ends a connection on this wire: {status}")]
+    /// An operation of either side failed, and on this wire that ends the connection
+    /// ([`crate::Wire::outlives_refusal`]). Or a call to the adapter failed (`verbs`).
+    #[error("the connection ended because of a failure: {status}")]
     Failed {
         /// What the wire reported.
         status: String,

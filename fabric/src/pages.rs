@@ -2,10 +2,9 @@
 //!
 //! A device that reads into a huge page pins and addresses one page instead of many. The kernel's
 //! setting for huge pages in shared memory is off on most systems, but the kernel collapses memory
-//! into huge pages on request (`MADV_COLLAPSE`, Linux 6.1). Before the request one small page is
-//! allocated in the range of each huge page, so that almost nothing has to be copied; the remainder
-//! comes zeroed with the huge page. This is also faster than allocating small pages, by an order of
-//! magnitude.
+//! into huge pages on request (`MADV_COLLAPSE`, Linux 6.1). Before the request, one small page is
+//! allocated in the range of each huge page. So the kernel copies only this page, and zeroes the
+//! rest of the huge page. This is an order of magnitude faster than allocating small pages.
 //!
 //! Invariants
 //! - Memory that is at least as long as a huge page is mapped at a multiple of the huge page size,
@@ -13,8 +12,8 @@
 //! - Huge pages are optional: without them everything works on small pages.
 //! - Mapping allocates nothing: the owner populates the parts that are about to be used, and a peer
 //!   maps their pages when it first touches them.
-//! - Nothing is allocated beyond the part that is populated: what is shorter than a huge page lies
-//!   on small pages.
+//! - Only the populated part is allocated. Where it does not fill a whole huge page (at its ends, or
+//!   if it is short), it lies on small pages.
 #![expect(unsafe_code, reason = "maps shared memory")]
 
 use std::{ffi::c_void, io, ops::Range, os::fd::AsFd, ptr::NonNull};

@@ -74,7 +74,8 @@ impl Region {
         Ok(Self { shared: Arc::new(SharedMemory { memory, mapping: Arc::new(mapping) }) })
     }
 
-    /// Allocates the memory of a part; what is allocated already keeps its contents.
+    /// Allocates the memory of a part; what is allocated already keeps its contents. `offset` is a
+    /// multiple of 4 KiB.
     ///
     /// # Errors
     /// When the part is not all inside, or there is not enough memory.

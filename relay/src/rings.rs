@@ -61,7 +61,7 @@ pub(crate) fn whole_pages(bytes: usize) -> usize {
 pub(crate) enum RingsFault {
     #[error(transparent)]
     Ring(#[from] RingFault),
-    #[error("the sender named ring {found} for a slice, but it has only {rings} rings here")]
+    #[error("the sender named ring {found} for a slice, expected a number below {rings}")]
     NoSuchRing { found: usize, rings: usize },
     #[error("the peer registered {found} bytes of memory for rings or credits, expected at least {expected}")]
     TooShort { found: u64, expected: u64 },

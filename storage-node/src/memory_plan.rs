@@ -43,10 +43,10 @@ use rackscan_fabric::{
 use crate::{
     config::Config,
     limits::{
-        ADAPTER_CONNECTION_BYTES, BUFFER_BYTES_MAX, CONNECTION_BYTES, CONNECTIONS_PER_REACTOR_MAX,
-        COPIES_BYTES_MAX, COPIES_SHARE, DESCRIPTORS_RESERVED, ECHO_BYTES, FEED_BYTES_MAX, FEED_BYTES_MIN,
-        FEED_SHARE, INBOX_RING_BYTES, POSTS_BYTES, SENDERS_PER_REACTOR_MAX, TRANSACTIONS_BYTES_MAX,
-        TRANSACTIONS_BYTES_MIN, TRANSIT_BYTES_WANTED, TRANSIT_SHARE,
+        ADAPTER_CONNECTION_BYTES, BUFFER_BYTES_MAX, CONNECTION_BYTES, COPIES_BYTES_MAX, COPIES_SHARE,
+        DESCRIPTORS_RESERVED, ECHO_BYTES, FEED_BYTES_MAX, FEED_BYTES_MIN, FEED_SHARE, INBOX_RING_BYTES,
+        POSTS_BYTES, SENDERS_PER_REACTOR_MAX, TRANSACTIONS_BYTES_MAX, TRANSACTIONS_BYTES_MIN,
+        TRANSIT_BYTES_WANTED, TRANSIT_SHARE,
     },
 };
 
@@ -150,7 +150,7 @@ impl MemoryPlan {
         let (reactors, workers) = (u64::from(config.pollers().max(1)), u64::from(config.scan_workers.max(1)));
         let buffer = BUFFER_BYTES_MAX as u64;
         let budget_bytes = config.memory_budget.0;
-        let (connections, connection_bytes) = (connections(config), connection_bytes(config));
+        let (connections, connection_bytes) = (u64::from(config.connections), connection_bytes(config));
         let inbox_bytes = inbox_config(config).memory_bytes() * reactors;
         // Two of the largest buffers are the minimum: one is filled while the other is sent.
         let least = [
@@ -209,12 +209,6 @@ impl MemoryPlan {
         let budget_bytes = self.budget_bytes - (self.connections - connections) * self.connection_bytes;
         Self { connections, budget_bytes, boxes: self.boxes.min(connections), ..self }
     }
-}
-
-/// The configured number of connections, at most as many as the reactors can tell apart.
-fn connections(config: &Config) -> u64 {
-    let most = u64::from(config.pollers().max(1)) * CONNECTIONS_PER_REACTOR_MAX as u64;
-    u64::from(config.connections).min(most)
 }
 
 /// The memory of one connection, over the wires that the node listens on.

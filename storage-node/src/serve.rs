@@ -1,7 +1,7 @@
-//! Passes each request to the file that serves its kind.
+//! Passes each request to the module of `request` that serves its kind.
 //!
-//! This is the only `match` on a request's kind. Each arm makes the checks that need no waiting,
-//! and creates the [`Work`] that the reactor then advances.
+//! Only [`start`] chooses that module. Each arm makes the checks that need no waiting, and creates
+//! the [`Work`] that the reactor then advances.
 
 use std::sync::atomic::AtomicU64;
 

@@ -38,7 +38,7 @@ pub enum StripeError {
     },
     /// A cell that the stripe does not have.
     #[error(
-        "a stripe over {nodes} nodes has no cell {} in column {}: that column has {slots} cells, and the columns are 0 to {}",
+        "a stripe over {nodes} nodes has no cell {} in column {}: the columns are 0 to {}, and this one has {slots} cells",
         cell.slot, cell.column.0, nodes - 1
     )]
     NoSuchCell {

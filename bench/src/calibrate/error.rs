@@ -16,7 +16,7 @@ pub enum CalibrateError {
     #[error(transparent)]
     Scan(#[from] ScanError),
     /// The table cannot serve as a sample.
-    #[error("table {table} cannot serve as a sample: {found}; expected {expected}")]
+    #[error("table {table} cannot serve as a sample: expected {expected}, found {found}")]
     Sample {
         /// Name of the table.
         table: String,

@@ -41,7 +41,7 @@ pub enum StreamsIn {
     Thread,
 }
 
-/// The measurement.
+/// What to measure.
 #[derive(Clone, Debug)]
 pub struct InterferenceOptions {
     /// The scale factor of the loaded tables.

@@ -33,7 +33,7 @@ pub(crate) struct BenchIo {
     /// How reactors and the mode local read, comma-separated
     #[arg(long, value_enum, value_delimiter = ',', default_value = "uring")]
     pub(crate) io: Vec<ReadsBy>,
-    /// Wires to the node, comma-separated
+    /// Wires to the node, comma-separated: tcp is over loopback, verbs needs --verbs
     #[arg(long, value_parser = wire(), value_delimiter = ',', default_value = "shm")]
     pub(crate) wires: Vec<Wire>,
     /// Listening address for --wires verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side

@@ -23,7 +23,7 @@ pub(crate) struct BenchParity {
     /// one)
     #[arg(long, value_enum, default_value = "2d-xor")]
     pub(crate) parity: ParityArgument,
-    /// Wires, comma-separated
+    /// Wires, comma-separated: tcp is over loopback
     #[arg(long, value_parser = wire(), value_delimiter = ',', default_value = "shm,tcp")]
     pub(crate) wires: Vec<Wire>,
     /// Where cells end up, comma-separated: memory (as the paper measures), disk (written and

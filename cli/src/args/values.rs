@@ -72,9 +72,10 @@ pub(super) fn wire() -> impl TypedValueParser<Value = Wire> {
             .help("RDMA (InfiniBand, RoCE, iWARP); needs a build with --features verbs"),
     ];
     PossibleValuesParser::new(wires).map(|name| match name.as_str() {
+        "shm" => Wire::Shm,
         "tcp" => Wire::Tcp,
         "verbs" => Wire::Verbs,
-        _ => Wire::Shm,
+        other => unreachable!("{other} is none of the possible values"),
     })
 }
 

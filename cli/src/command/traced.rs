@@ -4,7 +4,7 @@
 //! - A trace is finished even if a query fails: it then contains the reads up to the failure.
 
 use crate::{
-    args::{TraceFormat, Tracing},
+    args::{Tracing, WrittenTraceFormat},
     failure::Failure,
     session::Session,
 };
@@ -20,8 +20,8 @@ pub(crate) fn traced(
 ) -> Result<(), Failure> {
     let Some(path) = &tracing.trace else { return work() };
     let format = match tracing.trace_format {
-        TraceFormat::Csv => WriteFormat::Csv,
-        TraceFormat::Fio => WriteFormat::Fio,
+        WrittenTraceFormat::Csv => WriteFormat::Csv,
+        WrittenTraceFormat::Fio => WriteFormat::Fio,
     };
     let trace = TraceFile::create(path, format)?;
     session.engine().set_trace(Some(trace.sink()));

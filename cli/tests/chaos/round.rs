@@ -121,6 +121,10 @@ fn settle(running: &mut Running<'_>) -> Result<(), String> {
             std::thread::sleep(REPEATED_AFTER);
             ran = run(&format!("rebuild|{node}"));
         }
+        // A drop that failed may have begun. What is said of its table says to repeat it.
+        if ran.exit != Exit::Code(0) && repeat_drops(world, &ran.out, &run) > 0 {
+            ran = run(&format!("rebuild|{node}"));
+        }
         world.did(Operation::Rebuild, ran.exit == Exit::Code(0));
         if ran.exit == Exit::Code(0) {
             return Ok(());
@@ -154,6 +158,15 @@ fn settle(running: &mut Running<'_>) -> Result<(), String> {
     drop(state);
     violations.iter().for_each(|violation| world.problem(violation.to_string()));
     Ok(())
+}
+
+/// Repeats the drops that failed and that `said` says to repeat. Returns their number.
+fn repeat_drops(world: &World, said: &str, run: &impl Fn(&str) -> Ran) -> usize {
+    let tables = world.state().tables.clone();
+    let dropped = tables.iter().filter(|table| !table.is_there);
+    let again =
+        dropped.filter(|table| said.contains(&format!("repeat that: `rackscan drop {}`", table.name)));
+    again.map(|table| run(&format!("drop|{}", table.name))).count()
 }
 
 /// Waits until all nodes are up, have all log replicas, and nothing in doubt.

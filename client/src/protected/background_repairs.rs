@@ -6,12 +6,12 @@ use tokio::sync::Semaphore;
 
 use crate::limits::REPAIRS_MAX;
 
-/// Pages that reads have found corrupt, since the cluster was connected to.
+/// Counts the pages that reads have found corrupt since this process connected to the cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CorruptPages {
-    /// Number of pages that were reconstructed instead.
+    /// Number of corrupt pages that reads reconstructed from other nodes.
     pub found: u64,
-    /// Number of them that were repaired at their node.
+    /// Number of these pages that were then repaired at their node.
     pub repaired: u64,
 }
 

@@ -329,6 +329,9 @@ fn problem(
         .filter(|other| !unavailable.contains(other) && !has_published(catalogs, **other, definition))
         .count();
     without.filter(|_| lost + missing >= protection.lost_max()).map(|other| {
-        format!("node {other} has not published it either: it is being dropped or replaced, or too many have lost it")
+        format!(
+            "node {other} has not published it either: it is being dropped or replaced, or too many nodes have lost it; if a drop of it was interrupted, repeat that: `rackscan drop {}`",
+            definition.name
+        )
     })
 }

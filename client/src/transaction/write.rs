@@ -163,7 +163,7 @@ fn unknown(timestamp: Timestamp, participants: Vec<ParticipantId>) -> Transactio
 /// by the time that all attempts have taken. Otherwise a client that is far away would always lose
 /// to clients that write the same key from nearby.
 fn ahead(newest: Timestamp, taken: Duration) -> Timestamp {
-    // Participants refuse timestamps that are further ahead of their clocks.
+    // Bounded, so that one slow client does not drive all timestamps far ahead of the clocks.
     let ms = taken.as_millis().saturating_as::<u64>().min(CLOCK_SKEW_MS_MAX);
     Timestamp { time: newest.time.saturating_add(ms << LOGICAL_BITS), ..newest }
 }

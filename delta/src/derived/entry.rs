@@ -2,22 +2,29 @@
 //!
 //! | bytes of a key | |
 //! |---|---|
-//! | 0..2 | 0 and `i`: of an index, `f`: of a foreign key's side, `a`: of a sum (an aggregate) |
+//! | 0 | 0 |
+//! | 1 | the kind: `i` index, `f` foreign key, `a` sum (an aggregate) |
 //! | 2..6 | the id of the table whose row the entry is about |
 //! | 6..8 | the position of the derivation in that table's definition |
 //! | 8.. | the value by which the entry is found (`sortable`) |
-//! | then 1 | the role. Foreign key: 0 parent, 1 child. Sum: 0 the negative of the amount that the row has in its segment, 1 its present amount. Index: 0 |
+//! | then 1 | the role: see below |
 //! | then 9 or 17 | the row's identity, as in its own key |
+//!
+//! | kind | role 0 | role 1 |
+//! |---|---|---|
+//! | `i` | the row has this value | |
+//! | `f` | parent | child |
+//! | `a` | the negative of the amount that the row has in its segment | its present amount |
 //!
 //! The value of an entry of a sum is an [`Amount`]: the sum 16, rows 8, little-endian. Other
 //! entries have an empty value.
 //!
 //! Invariants
 //! - Entries of one derivation are ordered by value, then by role, then by identity.
-//! - All entries of one value have a prefix that no other key has: so they are found by one prefix,
-//!   which is a range between two keys.
-//! - The entries of a table are exactly the keys under three prefixes ([`prefixes`]), which are
-//!   emptied with the table's rows.
+//! - All entries of one derivation and value share a prefix that no other key has. So one range of
+//!   keys contains exactly these entries.
+//! - The entries of a table are exactly the keys under three prefixes ([`prefixes`]). A transaction
+//!   that empties the prefix of the table's rows must empty these prefixes, too.
 
 use super::{DerivedFault, sortable};
 use crate::{identity::RowIdentity, row::Datum};

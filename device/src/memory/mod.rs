@@ -1,7 +1,7 @@
 //! Memory for transfers: pool buffers, and external memory that another crate has mapped.
 //!
-//! Pool buffers are private memory with ordinary slices. External memory may be changed by others
-//! at any time, so it has no slices.
+//! Pool buffers are private memory with ordinary slices. A peer may change external memory at
+//! any time, so it has no slices.
 
 mod buddy;
 mod error;

@@ -1,9 +1,9 @@
-//! Corrects the columns that DataFusion 55.2 wrongly treats as a key of groups.
+//! Works around a fault of DataFusion 55.2, which treats group columns as unique that are not.
 //!
-//! These are columns that are a key of one side of a join. After grouping by more columns than
-//! these, each of their values may occur several times. DataFusion treats them as unique, and
-//! leaves out DISTINCT and group columns. It identifies columns by their names, so here the values
-//! are grouped under other names.
+//! A key of one side of a join may occur in several rows of the join. If these rows are grouped by
+//! the key and by further columns, a value of the key may occur in several groups. DataFusion still
+//! treats the key as unique, and leaves out DISTINCT and group columns. It identifies columns by
+//! their names, so the values are grouped under other names here.
 
 use crate::visitors::PlanTree;
 use std::sync::Arc;

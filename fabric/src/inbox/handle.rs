@@ -26,7 +26,7 @@ pub(crate) enum JoinError {
     Full { senders_max: usize },
     #[error("the inbox's memory is damaged; it is usable again when all of its senders have left")]
     Damaged,
-    #[error("the inbox was dropped")]
+    #[error("the owner of the inbox has closed it, so nobody can join it any more")]
     Closed,
     #[error("the inbox has no shared receive queue for the RDMA device: {reason}")]
     NoQueue { reason: String },

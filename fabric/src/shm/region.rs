@@ -112,7 +112,9 @@ pub(super) fn check_memory(memory: &OwnedFd, bytes: usize) -> io::Result<()> {
         return Err(io::Error::other(format!("seals {seals:?}, expected {SEALS:?}")));
     }
     if rustix::fs::fstatfs(memory)?.f_type != TMPFS_MAGIC {
-        return Err(io::Error::other("the memory is of the pool of huge pages, expected ordinary memory"));
+        return Err(io::Error::other(
+            "the memory is of the pool of huge pages or of a filesystem, expected ordinary memory (memfd)",
+        ));
     }
     let found = rustix::fs::fstat(memory)?.st_size;
     if u64::try_from(found).ok() != Some(bytes as u64) {

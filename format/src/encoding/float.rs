@@ -25,10 +25,10 @@ impl<'p> FloatPage<'p> {
         Ok(Self { bytes: view.section("the doubles' place", FIRST_SECTION, length)? })
     }
 
-    /// Appends the doubles of some rows, counted within the page.
+    /// Appends the doubles of `rows`, which are row numbers within the page.
     ///
     /// # Errors
-    /// When a row is beyond the page's.
+    /// A row number is not below the page's number of rows.
     pub fn decode_into(&self, rows: Range<usize>, out: &mut Vec<f64>) -> Result<(), PageFault> {
         let all = self.values();
         let Some(wanted) = all.get(rows.clone()) else {
@@ -38,10 +38,10 @@ impl<'p> FloatPage<'p> {
         Ok(())
     }
 
-    /// Appends the doubles of the rows given, counted within the page.
+    /// Appends the doubles of `rows`, which are row numbers within the page.
     ///
     /// # Errors
-    /// When a row is beyond the page's.
+    /// A row number is not below the page's number of rows.
     pub fn gather(&self, rows: &[u32], out: &mut Vec<f64>) -> Result<(), PageFault> {
         let all = self.values();
         out.reserve(rows.len());

@@ -57,7 +57,7 @@ impl<'p> PageView<'p> {
             return Err(PageFault::Misdirected { wanted: *expected, found: header.identity() });
         }
         let Some(encoding) = Encoding::from_number(header.encoding) else {
-            return Err(PageFault::Encoding { wanted: "one of version 1", found: header.encoding });
+            return Err(PageFault::Encoding { wanted: "a number of this version", found: header.encoding });
         };
         let view = Self { bytes: &bytes[..HEADER_BYTES + header.payload_bytes as usize], header, encoding };
         view.verify_rows()?;

@@ -86,8 +86,8 @@ pub enum ParityError {
     },
     /// The size of a block or of a cell is not possible.
     #[error(
-        "blocks of {slice_bytes} bytes in cells of {cell_bytes} bytes are not possible: both must be multiples of {SECTOR_BYTES} bytes \
-         above 0, and blocks at most {SLICE_BYTES_MAX} bytes long and not longer than cells"
+        "blocks of {slice_bytes} bytes in cells of {cell_bytes} bytes are not possible; expected multiples of {SECTOR_BYTES} above 0, \
+         and blocks of at most {SLICE_BYTES_MAX} bytes that fit into a cell"
     )]
     Slice {
         /// Bytes of a block.

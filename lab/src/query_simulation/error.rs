@@ -54,7 +54,7 @@ pub enum SimulationError {
     #[error("{0}")]
     Host(String),
     /// The node does not listen on this wire.
-    #[error("the node does not listen on wire {wire}")]
+    #[error("the node does not listen on wire {wire}; choose one of the wires of its `listen` addresses")]
     NoWire {
         /// The wire.
         wire: String,

@@ -67,14 +67,16 @@ pub enum SlotFault {
         expected: usize,
     },
     /// The slot was never written, or is just being written.
-    #[error("the slot has version number {found}, expected an even number: it is being written")]
+    #[error(
+        "the slot has version number {found}, expected an even number above 0: it was never written (0), or is being written"
+    )]
     Changing {
         /// The version.
         found: u64,
     },
     /// The image is not valid: a newer version is prepared, or the slot was freed.
     #[error(
-        "the slot contains image {expected}, and its valid image is {found} (0 for none): a newer version is prepared, or the slot was freed"
+        "the image in the slot has version number {expected}, and the slot marks {found} as valid (0 for none): a newer version is prepared, or the slot was freed"
     )]
     Invalid {
         /// The version that is valid; 0 for none.

@@ -6,20 +6,19 @@
 //! devices (`io`), as in the systems that the reactor is compared with; all other code is the same.
 //!
 //! ```text
-//! reactor    the loop of one thread: polls, advances requests, sleeps (connect, mail, posts, sleep)
-//! core       the resources that a request uses
-//! links      the connections of a reactor
-//! intake     the requests that arrive in the reactor's inbox
-//! admission  refuses requests beyond the bounds
-//! outcome    turns results into replies
-//! io         the device operations of each bridge
+//! reactor            the loop of one thread: polls, advances requests, sleeps
+//! core               the resources that a request uses
+//! links              the connections of a reactor
+//! intake             the requests that arrive in the reactor's inbox
+//! request_admission  refuses requests beyond the bounds
+//! outcome            turns results into replies
+//! io                 the device operations of each bridge
 //! ```
 //!
 //! Invariants
 //! - A reactor's parts belong to its thread. Other threads communicate with it only through its
 //!   message queue.
 
-mod admission;
 mod core;
 mod intake;
 mod io;
@@ -27,6 +26,7 @@ mod links;
 mod node_parts;
 mod outcome;
 mod reactor;
+mod request_admission;
 
 pub(crate) use self::core::{Core, Submitted};
 pub(crate) use intake::Intake;

@@ -28,10 +28,10 @@ use rackscan_fabric::{Ending, Event, Listener, OperationError, Spin};
 use rackscan_format::message::{Answer, Refusal, ReplyMessage, RequestMessage};
 
 use super::{
-    admission::refusal,
     core::Core,
     intake::{Incoming, Intake},
     outcome::{Refused, encoded, fits_a_box, timestamp},
+    request_admission::refusal,
 };
 use crate::{
     ids::TaskIndex,

@@ -82,7 +82,8 @@ impl Config {
         let fault = |key: &'static str, found: String, expected: String| {
             Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
         };
-        let counts: [(&'static str, usize, usize); 8] = [
+        let connections_max = usize::from(self.pollers().max(1)) * limits::CONNECTIONS_PER_REACTOR_MAX;
+        let counts: [(&'static str, usize, usize); 9] = [
             ("devices", self.devices.len(), NODE_DEVICES_MAX),
             ("listen", self.listen.len(), limits::LISTENERS_MAX),
             ("reactors", self.reactors.into(), limits::REACTORS_MAX.into()),
@@ -91,14 +92,13 @@ impl Config {
             ("scan_workers", self.scan_workers.into(), limits::SCAN_WORKERS_MAX.into()),
             ("reactor_depth", self.reactor_depth as usize, limits::IO_DEPTH_MAX as usize),
             ("scan_depth", self.scan_depth as usize, limits::IO_DEPTH_MAX as usize),
+            // As many as the reactors can tell apart.
+            ("connections", self.connections as usize, connections_max),
         ];
         for (key, found, most) in counts {
             if found == 0 || found > most {
                 return fault(key, found.to_string(), format!("1 to {most}"));
             }
-        }
-        if self.connections == 0 {
-            return fault("connections", "0".to_owned(), "1 or more".to_owned());
         }
         if self.scan_queue == 0 || self.scan_queue > limits::SCAN_QUEUE_MAX {
             return fault(
@@ -327,6 +327,7 @@ mod tests {
             ("memory_budget = \"1MiB\"", ["memory_budget is 1MiB", "at least"]),
             ("bridge = \"bogus\"", ["bogus", "reactor"]),
             ("pollers = 65", ["pollers is 65", "1 to 64"]),
+            ("connections = 3841", ["connections is 3841", "1 to 3840"]),
             ("io_threads = 257", ["io_threads is 257", "1 to 256"]),
             ("scratch = 4096", ["scratch is 4KiB", "at least"]),
             ("bridge = \"static\"\npollers = 64\nio_threads = 200", ["io_threads is 200", "12800"]),

@@ -326,7 +326,7 @@ impl Config {
         }
     }
 
-    /// Bytes of the memory budget for stripes that are relayed.
+    /// Bytes of the memory budget that all relays together use for stripes; 0 without relays.
     #[must_use]
     pub fn relay_bytes(&self) -> u64 {
         let relays = self.relay.len() as u64;

@@ -1,4 +1,5 @@
-//! Defines the errors of a participant's files: its log and the files beside the log.
+//! Defines the errors of a participant's files: the log of transactions, and the other files that
+//! [`super::files`] lists.
 
 use std::{
     io,

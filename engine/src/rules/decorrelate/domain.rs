@@ -2,8 +2,9 @@
 //! is computed.
 //!
 //! The domain contains all combinations that the outer rows have, each once (`D` in Neumann and
-//! Kemper, "Unnesting Arbitrary Queries", BTW 2015). A plan with the domain has the subquery's rows
-//! for each row of the domain, and the domain's columns beside its own.
+//! Kemper, "Unnesting Arbitrary Queries", BTW 2015). A plan with the domain returns, for each
+//! combination, the rows that the subquery has for it. Its columns are the subquery's columns and
+//! the domain's columns.
 
 use crate::visitors::{PlanTree, Tree};
 use std::{

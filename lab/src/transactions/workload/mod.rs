@@ -200,7 +200,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Always the same number.
+    /// A span that contains only `value`.
     #[must_use]
     pub fn of(value: u32) -> Self {
         Self { least: value, most: value }
