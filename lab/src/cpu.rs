@@ -1,45 +1,43 @@
-//! Reads the processor time that a process has used, in nanoseconds if the kernel provides them.
+//! Reads the processor time that a process has used.
 //!
 //! Invariants
-//! - A difference of two samples includes the time of threads that ended between them.
+//! - A difference of two samples is the time of all threads of the process, those included that
+//!   began and ended between the samples: it is of the process's CPU clock
+//!   (`clock_getcpuclockid(3)`), which counts nanoseconds.
+//! - The kernel tells user and system mode apart in ticks of 10 ms. A share of them is given only
+//!   where there are enough ticks.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// Clock ticks per second in /proc/PID/stat: USER_HZ, which is 100 on every architecture that Linux
-/// runs on here.
-const TICKS_PER_SECOND: u64 = 100;
+use nix::{time::clock_getcpuclockid, unistd::Pid};
+
+/// Minimum ticks of which a share is told: one tick is then 2 %.
+const SHARED_TICKS_MIN: u64 = 50;
 
 /// The processor time of one process at one point in time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSample {
-    /// Of the whole process including its ended threads, in ticks.
-    ticks: u64,
-    /// The part of it spent in user mode.
-    user_ticks: u64,
-    /// Of each living thread, in nanoseconds.
-    threads_ns: BTreeMap<u32, u64>,
+    /// Time of all threads since the process began.
+    all: Duration,
+    ticks: Ticks,
+}
+
+/// Processor time in ticks of `USER_HZ`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ticks {
+    user: u64,
+    system: u64,
 }
 
 impl CpuSample {
     /// Samples the process `pid`; `None` if it does not exist.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
+        let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
+        let all = clock.now().ok()?.into();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (user_ticks, system_ticks) = ticks(&stat)?;
-        let ticks = user_ticks.checked_add(system_ticks)?;
-        let mut threads_ns = BTreeMap::new();
-        for entry in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-            let name = entry.file_name();
-            let Some(thread) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-            let schedstat = fs::read_to_string(entry.path().join("schedstat")).unwrap_or_default();
-            let first = schedstat.split_whitespace().next().and_then(|word| word.parse().ok());
-            if let Some(nanoseconds) = first {
-                threads_ns.insert(thread, nanoseconds);
-            }
-        }
-        Some(Self { ticks, user_ticks, threads_ns })
+        Some(Self { all, ticks: Ticks::parse(&stat)? })
     }
 
     /// Samples this process.
@@ -48,87 +46,116 @@ impl CpuSample {
         Self::of(std::process::id())
     }
 
-    /// Time used since an earlier sample: in nanoseconds if the threads are still the same;
-    /// otherwise in ticks, and at least the time of those threads that still exist.
+    /// Time used since an earlier sample of the same process.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Duration {
-        let same = self.threads_ns.keys().eq(earlier.threads_ns.keys()) && !self.threads_ns.is_empty();
-        if same {
-            let total = |sample: &Self| sample.threads_ns.values().sum::<u64>();
-            return Duration::from_nanos(total(self).saturating_sub(total(earlier)));
-        }
-        let of_thread = |(thread, now): (&u32, &u64)| {
-            now.saturating_sub(earlier.threads_ns.get(thread).copied().unwrap_or(0))
-        };
-        let of_living = Duration::from_nanos(self.threads_ns.iter().map(of_thread).sum());
-        of_ticks(self.ticks.saturating_sub(earlier.ticks)).max(of_living)
+        self.all.saturating_sub(earlier.all)
     }
 
-    /// User-mode time since an earlier sample, in ticks.
+    /// Ticks since an earlier sample of the same process.
     #[must_use]
-    pub fn user_since(&self, earlier: &Self) -> Duration {
-        of_ticks(self.user_ticks.saturating_sub(earlier.user_ticks))
+    pub fn ticks_since(&self, earlier: &Self) -> Ticks {
+        Ticks {
+            user: self.ticks.user.saturating_sub(earlier.ticks.user),
+            system: self.ticks.system.saturating_sub(earlier.ticks.system),
+        }
     }
 }
 
-fn of_ticks(ticks: u64) -> Duration {
-    Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / TICKS_PER_SECOND))
-}
+impl Ticks {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { user: self.user + other.user, system: self.system + other.system }
+    }
 
-/// Parses utime and stime from /proc/PID/stat. The name in it is in parentheses and may contain
-/// anything.
-fn ticks(stat: &str) -> Option<(u64, u64)> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut words = after_name.split_whitespace().skip(11);
-    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    /// The share of user mode, 0 to 1; `None` if there are too few ticks to tell.
+    #[must_use]
+    pub fn user_share(self) -> Option<f64> {
+        let all = self.user + self.system;
+        #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+        (all >= SHARED_TICKS_MIN).then(|| self.user as f64 / all as f64)
+    }
+
+    /// Parses utime and stime from /proc/PID/stat. The name in it is in parentheses and may contain
+    /// anything.
+    fn parse(stat: &str) -> Option<Self> {
+        let (_, after_name) = stat.rsplit_once(')')?;
+        let mut words = after_name.split_whitespace().skip(11);
+        Some(Self { user: words.next()?.parse().ok()?, system: words.next()?.parse().ok()? })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(user: u64, system: u64) -> Self {
+        Self { user, system }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::RUsageWho;
     use std::time::Instant;
 
+    /// Uses the processor for a time, by the thread's own clock.
     fn burn(time: Duration) {
-        let begun = Instant::now();
-        while begun.elapsed() < time {
+        let now = || nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID.now().map(Duration::from).unwrap();
+        let begun = now();
+        while now() - begun < time {
             std::hint::spin_loop();
         }
+    }
+
+    /// What `getrusage` says of this process, in another unit and by another path of the kernel.
+    fn rusage() -> Duration {
+        let usage = rustix::process::getrusage(RUsageWho::RUSAGE_SELF);
+        let of = |time: rustix::time::Timeval| {
+            Duration::new(u64::try_from(time.tv_sec).unwrap(), 0)
+                + Duration::from_micros(u64::try_from(time.tv_usec).unwrap())
+        };
+        of(usage.ru_utime) + of(usage.ru_stime)
     }
 
     #[test]
     fn a_name_with_parentheses_does_not_move_the_fields() {
         let stat = "12 (a) b (c)) S 1 1 1 0 -1 4194560 100 0 0 0 70 30 0 0 20 0 1 0 5 6 7";
-        assert_eq!(ticks(stat), Some((70, 30)));
-        assert_eq!(ticks("12 (a"), None);
-        assert_eq!(ticks("12 (a) S 1 1"), None);
+        assert_eq!(Ticks::parse(stat), Some(Ticks::of(70, 30)));
+        assert_eq!(Ticks::parse("12 (a"), None);
+        assert_eq!(Ticks::parse("12 (a) S 1 1"), None);
     }
 
     #[test]
-    fn time_of_a_thread_that_has_ended_is_counted_to_the_tick() {
-        let sample = |ticks, threads: &[(u32, u64)]| CpuSample {
-            ticks,
-            user_ticks: ticks / 2,
-            threads_ns: threads.iter().copied().collect(),
-        };
-        let before = sample(10, &[(1, 500), (2, 700)]);
-        assert_eq!(sample(14, &[(1, 600)]).since(&before), Duration::from_millis(40));
-        assert_eq!(sample(14, &[(1, 600)]).user_since(&before), Duration::from_millis(20));
-        assert_eq!(sample(10, &[(1, 600), (2, 750)]).since(&before), Duration::from_nanos(150));
-        // Within one tick, the time is that of the living threads, including all of a new thread's.
-        assert_eq!(sample(10, &[(1, 600), (3, 40)]).since(&before), Duration::from_nanos(140));
-        assert_eq!(before.since(&sample(14, &[(1, 600), (2, 750)])), Duration::ZERO);
+    fn threads_that_begin_and_end_between_two_samples_are_counted() {
+        let (before, used_before) = (CpuSample::of_this_process().unwrap(), rusage());
+        // Two hundred threads that no sample sees, as a bridge that makes a thread for each read.
+        for _ in 0..200 {
+            std::thread::spawn(|| burn(Duration::from_millis(1))).join().unwrap();
+        }
+        let (after, used_after) = (CpuSample::of_this_process().unwrap(), rusage());
+        let (found, expected) = (after.since(&before), used_after.saturating_sub(used_before));
+        assert!(found >= Duration::from_millis(200), "200 threads used 1 ms each, found {found:?}");
+        // Other tests of this process run between the two readings, so they are not the same.
+        assert!(found.abs_diff(expected) < Duration::from_millis(100), "{found:?}, getrusage {expected:?}");
     }
 
     #[test]
-    fn work_of_this_process_shows() {
+    fn a_share_is_told_only_of_enough_ticks() {
+        assert_eq!(Ticks::of(3, 1).user_share(), None);
+        assert_eq!(Ticks::of(30, 10).plus(Ticks::of(45, 15)).user_share(), Some(0.75));
+    }
+
+    #[test]
+    fn work_of_this_process_shows_in_nanoseconds() {
         let before = CpuSample::of_this_process().unwrap();
-        burn(Duration::from_millis(60));
+        let begun = Instant::now();
+        burn(Duration::from_micros(300));
         let used = CpuSample::of_this_process().unwrap().since(&before);
-        assert!(used >= Duration::from_millis(10), "{used:?}");
+        assert!(used >= Duration::from_micros(300), "{used:?} in {:?}", begun.elapsed());
     }
 
     #[test]
     fn a_process_that_does_not_exist_has_no_sample() {
         assert_eq!(CpuSample::of(u32::MAX), None);
+        assert_eq!(CpuSample::of(i32::MAX as u32), None);
     }
 }

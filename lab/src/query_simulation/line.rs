@@ -12,6 +12,7 @@ use super::placement::Placement;
 use super::plan::Case;
 use super::queries::SimulatedQuery;
 use super::turn::{Turn, Used};
+use crate::cpu::Ticks;
 use crate::median::median;
 use crate::record::Provenance;
 use rackscan_fabric::Wire;
@@ -19,10 +20,12 @@ use rackscan_fabric::Wire;
 /// Processor time of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct CpuShare {
-    /// User mode, in percent of all cores.
-    pub user_percent: f64,
-    /// Kernel mode, in percent of all cores.
-    pub system_percent: f64,
+    /// User and kernel mode, in percent of all cores.
+    pub percent: f64,
+    /// User mode, in percent of all cores; `None` if the runs were too short to tell.
+    pub user_percent: Option<f64>,
+    /// Kernel mode, in percent of all cores; `None` if the runs were too short to tell.
+    pub system_percent: Option<f64>,
     /// Seconds of both per run.
     pub seconds: f64,
 }
@@ -162,17 +165,18 @@ impl Turns {
 
 #[expect(clippy::cast_precision_loss, reason = "shares for people: 53 bits are plenty")]
 fn cpu(turns: impl Iterator<Item = Used>, wall: Duration, count: usize) -> CpuShare {
-    let (mut all, mut user) = (Duration::ZERO, Duration::ZERO);
+    let (mut all, mut ticks) = (Duration::ZERO, Ticks::default());
     for used in turns {
         all += used.all;
-        user += used.user.min(used.all);
+        ticks = ticks.plus(used.ticks);
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let available = wall.as_secs_f64() * cores;
-    let percent = |part: Duration| if available > 0.0 { part.as_secs_f64() / available * 100.0 } else { 0.0 };
+    let percent = if available > 0.0 { all.as_secs_f64() / available * 100.0 } else { 0.0 };
     CpuShare {
-        user_percent: percent(user),
-        system_percent: percent(all.saturating_sub(user)),
+        percent,
+        user_percent: ticks.user_share().map(|share| percent * share),
+        system_percent: ticks.user_share().map(|share| percent * (1.0 - share)),
         seconds: all.as_secs_f64() / count.max(1) as f64,
     }
 }
@@ -186,7 +190,7 @@ mod tests {
         let time = Duration::from_millis(milliseconds);
         let counters =
             Counters { rows: 25, pages: 100, page_bytes: 409_600, bounces: 1, ..Counters::default() };
-        let used = Used { all: time, user: time * 3 / 4 };
+        let used = Used { all: time, ticks: Ticks::of(3 * milliseconds, milliseconds) };
         Turn { time, counters, own: used, node: Some(used), short: false }
     }
 
@@ -212,7 +216,7 @@ mod tests {
         assert!((fetch.median_s - 0.3).abs() < 1e-9 && (fetch.selectivity - 0.25).abs() < 1e-9);
         assert!((fetch.iops - 100.0 / 0.3).abs() < 1e-6 && (fetch.page_bytes - 4096.0).abs() < 1e-9);
         let cpu = fetch.node_cpu.unwrap();
-        assert!((cpu.user_percent / cpu.system_percent - 3.0).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.user_percent.unwrap() / cpu.system_percent.unwrap() - 3.0).abs() < 1e-9, "{cpu:?}");
         assert_eq!(fetch.bounces, 3);
         let more = Common { rounds: 4, ..common };
         assert_eq!(turns.lines(&more)[0].partial.as_deref(), Some("stopped"));

@@ -181,11 +181,12 @@ impl<'a> Lines<'a> {
                 })
             })
             .collect();
-        let busy = |share: Option<CpuShare>, of: fn(CpuShare) -> f64| {
-            share.map_or_else(String::new, |share| format!("{:.0} %", of(share)))
+        let busy = |share: Option<CpuShare>, of: fn(CpuShare) -> Option<f64>| {
+            let found = share.map(|share| of(share).map_or("-".to_owned(), |part| format!("{part:.0} %")));
+            found.unwrap_or_default()
         };
         type Cell<'c> = Box<dyn Fn(&QueryLine) -> String + 'c>;
-        let rows: [(&str, Cell<'_>); 11] = [
+        let rows: [(&str, Cell<'_>); 13] = [
             (
                 "connections",
                 Box::new(
@@ -194,11 +195,13 @@ impl<'a> Lines<'a> {
             ),
             ("threads (of each connection)", Box::new(|line| line.threads.to_string())),
             ("IOPS", Box::new(|line| format!("{:.0}", line.iops))),
+            ("CPU here", Box::new(move |line| busy(Some(line.own_cpu), |share| Some(share.percent)))),
             ("CPU here, user", Box::new(move |line| busy(Some(line.own_cpu), |share| share.user_percent))),
             (
                 "CPU here, system",
                 Box::new(move |line| busy(Some(line.own_cpu), |share| share.system_percent)),
             ),
+            ("CPU of the node", Box::new(move |line| busy(line.node_cpu, |share| Some(share.percent)))),
             ("CPU of the node, user", Box::new(move |line| busy(line.node_cpu, |share| share.user_percent))),
             (
                 "CPU of the node, system",
@@ -215,7 +218,7 @@ impl<'a> Lines<'a> {
         };
         Table {
             caption: format!(
-                "The quickest of each placement, pages of {} (table 4.6); processor time in percent of all cores",
+                "The quickest of each placement, pages of {} (table 4.6); processor time in percent of all cores (-: too few ticks of 10 ms to tell modes apart)",
                 size_name(size)
             ),
             head: head.collect(),

@@ -15,14 +15,14 @@ use super::error::SimulationError;
 use super::ground::{Ground, runtime};
 use super::placement::Placement;
 use super::scan::{Counters, Way, Work, scan};
-use crate::cpu::CpuSample;
+use crate::cpu::{CpuSample, Ticks};
 
 /// Processor time of one process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Used {
     pub(super) all: Duration,
-    /// In user mode.
-    pub(super) user: Duration,
+    /// By mode, as far as the kernel tells.
+    pub(super) ticks: Ticks,
 }
 
 /// One run of a query.
@@ -101,7 +101,7 @@ fn lead(shift: &Shift<'_>, members: &[Member]) -> Result<Turn, SimulationError> 
     }
     let used = |before: Option<CpuSample>, after: Option<CpuSample>| {
         let (before, after) = (before?, after?);
-        Some(Used { all: after.since(&before), user: after.user_since(&before) })
+        Some(Used { all: after.since(&before), ticks: after.ticks_since(&before) })
     };
     let short = counters.segments < shift.work.segments.len() as u64;
     let own = used(before.0, after.0).unwrap_or_default();

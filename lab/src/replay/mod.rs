@@ -183,7 +183,6 @@ fn lead(
             replayed.cut_short = failure;
         }
     }
-    // The member threads still exist, so that processor time is known in nanoseconds.
     let (own_after, nodes_after) = samples();
     replayed.cpu_own = since(own_before.as_ref(), own_after.as_ref());
     let nodes = nodes_before.iter().zip(&nodes_after);

@@ -1,0 +1,57 @@
+//! Tests that the processor time of a node over each bridge is what another measure of the kernel
+//! says, although the dynamic bridge makes a thread for each read.
+
+use std::time::Duration;
+
+use rackscan_fabric::Wire;
+use rackscan_format::message::BridgeKind;
+use rackscan_lab::{CpuSample, Io, IoOperation, NodeHost, NodeShape, Remote, Target, Wait};
+
+use super::support::{NodeFolder, REACTOR};
+
+const DEPTH: u32 = 8;
+const ROUNDS: usize = 200;
+
+/// What `getrusage` says of this process: in microseconds, by user and system mode.
+fn rusage() -> Duration {
+    let usage = rustix::process::getrusage(rustix::process::RUsageWho::RUSAGE_SELF);
+    let of = |time: rustix::time::Timeval| {
+        Duration::new(u64::try_from(time.tv_sec).unwrap(), 0)
+            + Duration::from_micros(u64::try_from(time.tv_usec).unwrap())
+    };
+    of(usage.ru_utime) + of(usage.ru_stime)
+}
+
+fn read_all(remote: &mut Remote, base_bytes: u64) {
+    for slot in 0..DEPTH {
+        let offset_bytes = base_bytes + u64::from(slot) * 4096;
+        let io = Io { slot, operation: IoOperation::Read, device: 0, offset_bytes, length_bytes: 4096 };
+        remote.submit(io).expect("there is room");
+    }
+    let mut done = Vec::new();
+    while done.len() < DEPTH as usize {
+        remote.reap(Wait::ForOne, &mut done).expect("the node runs");
+    }
+}
+
+#[test]
+fn the_time_of_threads_that_live_for_one_read_is_counted() {
+    for bridge in [BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic] {
+        // The node and its client are threads of this process.
+        let mut node_folder = NodeFolder::new();
+        node_folder.start(&NodeShape { bridge, io_threads: 2, ..REACTOR }).unwrap();
+        let mut remote = Remote::connect(&node_folder.line(Wire::Shm, DEPTH, None)).unwrap();
+        let scratch = remote.status().devices[0].scratch.expect("one is configured").offset_bytes;
+        read_all(&mut remote, scratch);
+
+        let (before, used_before) = (CpuSample::of_this_process().unwrap(), rusage());
+        (0..ROUNDS).for_each(|_| read_all(&mut remote, scratch));
+        let (after, used_after) = (CpuSample::of_this_process().unwrap(), rusage());
+
+        let (found, expected) = (after.since(&before), used_after.saturating_sub(used_before));
+        // Other tests use the processors between the two readings.
+        let allowed = expected / 20 + Duration::from_millis(50);
+        assert!(found.abs_diff(expected) <= allowed, "{bridge}: {found:?}, getrusage says {expected:?}");
+        assert!(found > Duration::ZERO, "{bridge}");
+    }
+}
