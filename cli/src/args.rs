@@ -22,12 +22,15 @@ mod stripe;
 mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rackscan_engine::Isolation as SqlIsolation;
 use rackscan_fabric::Wire;
+use rackscan_planner::Policy;
+use rackscan_trace::WriteFormat;
 use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires};
-pub(crate) use bench_io::{BenchIo, LabMode};
-pub(crate) use bench_parity::{BenchParity, CellsTo};
+pub(crate) use bench_io::BenchIo;
+pub(crate) use bench_parity::BenchParity;
 pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
 pub(crate) use bench_ramp::{BenchRamp, BenchRampStress, ParticipantsArguments};
@@ -40,13 +43,15 @@ pub(crate) use lab::Lab;
 pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
 pub(crate) use old_names::warn_command;
 pub(crate) use query_memory::QueryMemory;
-pub(crate) use refresh::{
-    BenchDegraded, BenchRefresh, BenchRefreshStreams, Refresh, RefreshFunction, StreamsInArgument,
-};
+pub(crate) use refresh::{BenchDegraded, BenchRefresh, BenchRefreshStreams, Refresh};
 pub(crate) use repair::{BenchRebuild, Fsck, Rebuild, Recover, Scrub};
 pub(crate) use replay::Replay;
-pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
-use values::{ascii_character, bytes, delimiter, effort, page_size, scale, segment_rows, table_name, wire};
+pub(crate) use stripe::Stripe;
+use values::{
+    Named, PLACEMENTS, WIRES, ascii_character, bytes, delimiter, effort, one_of, page_size, scale,
+    segment_rows, table_name,
+};
+pub(crate) use values::{SCHEDULES, word_of};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]
@@ -81,7 +86,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "FILE", env = "RACKSCAN_CLUSTER")]
     pub(crate) cluster: Option<PathBuf>,
     /// Wire by which to reach the nodes [default: the first address that each node lists]
-    #[arg(long, global = true, value_parser = wire())]
+    #[arg(long, global = true, value_parser = one_of(&WIRES))]
     pub(crate) wire: Option<Wire>,
     /// Number of threads of the engine [default: one per core]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -119,24 +124,6 @@ impl Global {
         words.extend(self.queries.words());
         words
     }
-}
-
-/// The command-line spelling of a value.
-pub(crate) fn word<V: ValueEnum>(value: &V) -> OsString {
-    value.to_possible_value().map_or_else(OsString::new, |value| value.get_name().into())
-}
-
-/// Placements of scans.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PlacementArgument {
-    /// The engine reads devices attached to its own host
-    Local,
-    /// Nodes send raw pages, and the engine scans them
-    RemoteFetch,
-    /// Nodes scan, and send only qualifying rows (or groups)
-    RemoteProcess,
-    /// The price model decides for each segment
-    Auto,
 }
 
 /// Output formats of rows.
@@ -210,20 +197,21 @@ pub(crate) enum Command {
 }
 
 /// Isolation levels of SQL transactions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum IsolationArgument {
-    /// Each transaction reads one snapshot, and no update is lost
-    Snapshot,
-    /// Each transaction reads one snapshot; of two writers of a row, the later one wins
-    ReadAtomic,
-}
+const ISOLATIONS: [Named<SqlIsolation>; 2] = [
+    ("snapshot", SqlIsolation::Snapshot, "Each transaction reads one snapshot, and no update is lost"),
+    (
+        "read-atomic",
+        SqlIsolation::ReadAtomic,
+        "Each transaction reads one snapshot; of two writers of a row, the later one wins",
+    ),
+];
 
 /// How to run queries and print their rows.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Running {
     /// Where scans run
-    #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) placement: PlacementArgument,
+    #[arg(long, value_parser = one_of(&PLACEMENTS), default_value = "auto")]
+    pub(crate) placement: Policy,
     /// Output format of rows
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
@@ -239,18 +227,19 @@ pub(crate) struct Tracing {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Format of the trace
-    #[arg(long, value_enum, default_value = "csv", requires = "trace")]
-    pub(crate) trace_format: WrittenTraceFormat,
+    #[arg(long, value_parser = one_of(&TRACE_FORMATS), default_value = "csv", requires = "trace")]
+    pub(crate) trace_format: WriteFormat,
 }
 
 /// Formats of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WrittenTraceFormat {
-    /// CSV with a header line, times in nanoseconds, tables and columns
-    Csv,
-    /// fio iolog version 3, for fio --read_iolog: times in microseconds, no tables or columns
-    Fio,
-}
+const TRACE_FORMATS: [Named<WriteFormat>; 2] = [
+    ("csv", WriteFormat::Csv, "CSV with a header line, times in nanoseconds, tables and columns"),
+    (
+        "fio",
+        WriteFormat::Fio,
+        "fio iolog version 3, for fio --read_iolog: times in microseconds, no tables or columns",
+    ),
+];
 
 /// `rackscan query`
 #[derive(Debug, Args)]
@@ -300,8 +289,8 @@ pub(crate) struct Sql {
     pub(crate) file: Option<PathBuf>,
     /// Isolation of transactions that change the same row: with `snapshot` the first one commits,
     /// and the second one fails (a single statement is retried)
-    #[arg(long, value_enum, default_value = "snapshot")]
-    pub(crate) isolation: IsolationArgument,
+    #[arg(long, value_parser = one_of(&ISOLATIONS), default_value = "snapshot")]
+    pub(crate) isolation: SqlIsolation,
     /// Run the statement under every placement, alternating, and print times instead of rows
     #[arg(long, conflicts_with_all = ["placement", "trace"])]
     pub(crate) compare_placements: bool,
@@ -320,8 +309,8 @@ pub(crate) struct Sql {
 pub(crate) struct Shell {
     /// Isolation of transactions that change the same row: with `snapshot` the first one commits,
     /// and the second one fails (a single statement is retried)
-    #[arg(long, value_enum, default_value = "snapshot")]
-    pub(crate) isolation: IsolationArgument,
+    #[arg(long, value_parser = one_of(&ISOLATIONS), default_value = "snapshot")]
+    pub(crate) isolation: SqlIsolation,
     #[command(flatten)]
     pub(crate) running: Running,
 }
@@ -339,8 +328,8 @@ pub(crate) struct Explain {
     #[arg(long)]
     pub(crate) analyze: bool,
     /// Where scans run
-    #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) placement: PlacementArgument,
+    #[arg(long, value_parser = one_of(&PLACEMENTS), default_value = "auto")]
+    pub(crate) placement: Policy,
     /// Output format: `table` for text, or `json`
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: ExplainFormat,

@@ -1,7 +1,7 @@
 //! Opens the session that most commands work with: a reachable cluster, and an engine over it.
 
 use crate::{
-    args::{Global, IsolationArgument, PlacementArgument},
+    args::Global,
     cluster::{
         ClusterFile, SharedNodes, check_page_cache, find_or_create, folder_ids, page_cache,
         start_with_overrides,
@@ -15,7 +15,7 @@ use rackscan_bench::refresh::be_nice;
 use rackscan_client::{Cluster, ClusterOptions};
 use rackscan_engine::{Engine, EngineOptions, THREAD_STACK_BYTES};
 use rackscan_format::ids::NodeId;
-use rackscan_planner::{Calibration, Policy};
+use rackscan_planner::Calibration;
 use std::{
     fs,
     future::Future,
@@ -284,24 +284,4 @@ fn calibration(file: &ClusterFile) -> Result<Calibration, Failure> {
     Calibration::from_toml(&text).map_err(|error| {
         Failure::Runtime(format!("{}: {error}; measure anew with `rackscan calibrate`", path.display()))
     })
-}
-
-impl From<PlacementArgument> for Policy {
-    fn from(placement: PlacementArgument) -> Self {
-        match placement {
-            PlacementArgument::Local => Self::Local,
-            PlacementArgument::RemoteFetch => Self::RemoteFetch,
-            PlacementArgument::RemoteProcess => Self::RemoteProcess,
-            PlacementArgument::Auto => Self::Auto,
-        }
-    }
-}
-
-impl From<IsolationArgument> for rackscan_engine::Isolation {
-    fn from(isolation: IsolationArgument) -> Self {
-        match isolation {
-            IsolationArgument::Snapshot => Self::Snapshot,
-            IsolationArgument::ReadAtomic => Self::ReadAtomic,
-        }
-    }
 }

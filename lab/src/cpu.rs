@@ -94,7 +94,10 @@ impl Ticks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::process::RUsageWho;
+    use nix::sys::{
+        resource::UsageWho,
+        time::{TimeVal, TimeValLike},
+    };
     use std::time::Instant;
 
     /// Uses the processor for a time, by the thread's own clock.
@@ -108,12 +111,9 @@ mod tests {
 
     /// What `getrusage` says of this process, in another unit and by another path of the kernel.
     fn rusage() -> Duration {
-        let usage = rustix::process::getrusage(RUsageWho::RUSAGE_SELF);
-        let of = |time: rustix::time::Timeval| {
-            Duration::new(u64::try_from(time.tv_sec).unwrap(), 0)
-                + Duration::from_micros(u64::try_from(time.tv_usec).unwrap())
-        };
-        of(usage.ru_utime) + of(usage.ru_stime)
+        let usage = nix::sys::resource::getrusage(UsageWho::RUSAGE_SELF).unwrap();
+        let of = |time: TimeVal| Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap());
+        of(usage.user_time()) + of(usage.system_time())
     }
 
     #[test]

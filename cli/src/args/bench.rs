@@ -2,7 +2,8 @@
 
 use super::{
     BenchDegraded, BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress,
-    BenchRebuild, BenchRefresh, BenchRefreshStreams, BenchScan, BenchTpch, BenchXor, effort, values::wire,
+    BenchRebuild, BenchRefresh, BenchRefreshStreams, BenchScan, BenchTpch, BenchXor, effort,
+    values::{WIRES, one_of},
 };
 use clap::{Args, Subcommand};
 use rackscan_bench::fabric::Shape;
@@ -113,7 +114,7 @@ pub(crate) enum Bench {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchWires {
     /// Wires, comma-separated
-    #[arg(long, value_parser = wire(), value_delimiter = ',', default_value = "shm,tcp")]
+    #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',', default_value = "shm,tcp")]
     pub(crate) wires: Vec<Wire>,
     /// Both ends of --wires verbs: DEVICE@ADDRESS of this process and of the second one
     #[arg(long, value_delimiter = ',', value_name = "OURS,THEIRS", num_args = 1)]

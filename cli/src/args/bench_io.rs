@@ -1,7 +1,10 @@
 //! Defines the arguments of `rackscan lab io`.
 
-use super::{bytes, effort, values::wire};
-use clap::{Args, ValueEnum};
+use super::{
+    bytes, effort,
+    values::{BRIDGES, IO_KINDS, Named, WIRES, one_of},
+};
+use clap::Args;
 use rackscan_fabric::Wire;
 use rackscan_format::message::{BridgeKind, IoKind};
 use rackscan_lab::Mode;
@@ -16,8 +19,8 @@ pub(crate) struct BenchIo {
           value_parser = io_size)]
     pub(crate) sizes: Vec<u32>,
     /// What to measure, comma-separated
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "local,wire,remote")]
-    pub(crate) modes: Vec<LabMode>,
+    #[arg(long, value_parser = one_of(&MODES), value_delimiter = ',', default_value = "local,wire,remote")]
+    pub(crate) modes: Vec<Mode>,
     /// Numbers of connections, comma-separated; each has a requesting thread of its own
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1")]
     pub(crate) connections: Vec<u32>,
@@ -28,13 +31,13 @@ pub(crate) struct BenchIo {
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "32")]
     pub(crate) depths: Vec<u32>,
     /// Bridges of the node, comma-separated: who serves connections and who waits for the device
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "reactor")]
-    pub(crate) bridges: Vec<Bridge>,
+    #[arg(long, value_parser = one_of(&BRIDGES), value_delimiter = ',', default_value = "reactor")]
+    pub(crate) bridges: Vec<BridgeKind>,
     /// How reactors and the mode local read, comma-separated
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "uring")]
-    pub(crate) io: Vec<ReadsBy>,
+    #[arg(long, value_parser = one_of(&IO_KINDS), value_delimiter = ',', default_value = "uring")]
+    pub(crate) io: Vec<IoKind>,
     /// Wires to the node, comma-separated: tcp is over loopback, verbs needs --verbs
-    #[arg(long, value_parser = wire(), value_delimiter = ',', default_value = "shm")]
+    #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',', default_value = "shm")]
     pub(crate) wires: Vec<Wire>,
     /// Listening address for --wires verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
     #[arg(long, value_name = "DEVICE@ADDRESS")]
@@ -103,64 +106,11 @@ pub(crate) struct BenchIo {
 }
 
 /// What to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LabMode {
-    /// The device, read by this process
-    Local,
-    /// The wire alone: the node answers without reading
-    Wire,
-    /// The device, read by the node over the wire
-    Remote,
-}
-
-impl From<LabMode> for Mode {
-    fn from(mode: LabMode) -> Self {
-        match mode {
-            LabMode::Local => Self::Local,
-            LabMode::Wire => Self::Wire,
-            LabMode::Remote => Self::Remote,
-        }
-    }
-}
-
-/// Bridges of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Bridge {
-    /// A few threads, each with many connections and reads in flight
-    Reactor,
-    /// A poller per connection, and a fixed pool of reader threads
-    Static,
-    /// A poller per connection, and a thread per read
-    Dynamic,
-}
-
-impl From<Bridge> for BridgeKind {
-    fn from(bridge: Bridge) -> Self {
-        match bridge {
-            Bridge::Reactor => Self::Reactor,
-            Bridge::Static => Self::Static,
-            Bridge::Dynamic => Self::Dynamic,
-        }
-    }
-}
-
-/// How a device is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReadsBy {
-    /// With `io_uring`
-    Uring,
-    /// With blocking reads in threads
-    Pread,
-}
-
-impl From<ReadsBy> for IoKind {
-    fn from(io: ReadsBy) -> Self {
-        match io {
-            ReadsBy::Uring => Self::Uring,
-            ReadsBy::Pread => Self::Pread,
-        }
-    }
-}
+const MODES: [Named<Mode>; 3] = [
+    ("local", Mode::Local, "The device, read by this process"),
+    ("wire", Mode::Wire, "The wire alone: the node answers without reading"),
+    ("remote", Mode::Remote, "The device, read by the node over the wire"),
+];
 
 fn io_size(text: &str) -> Result<u32, String> {
     use rackscan_lab::limits::{IO_BYTES_LARGEST, IO_BYTES_LEAST};

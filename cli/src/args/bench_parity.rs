@@ -1,9 +1,13 @@
 //! Defines the arguments of `rackscan lab parity`.
 
-use super::{ParityArgument, bytes, effort, values::wire};
+use super::{
+    bytes, effort,
+    values::{Named, PARITIES, WIRES, one_of},
+};
 use clap::Args;
 use rackscan_fabric::Wire;
 use rackscan_lab::parity::Protection;
+use rackscan_stripe::Parity;
 use std::path::PathBuf;
 
 /// `rackscan lab parity`
@@ -21,15 +25,15 @@ pub(crate) struct BenchParity {
     pub(crate) nodes: Vec<u16>,
     /// Protection of a stripe: rows and diagonals (any two nodes may be lost), or rows only (any
     /// one)
-    #[arg(long, value_enum, default_value = "2d-xor")]
-    pub(crate) parity: ParityArgument,
+    #[arg(long, value_parser = one_of(&PARITIES), default_value = "2d-xor")]
+    pub(crate) parity: Parity,
     /// Wires, comma-separated: tcp is over loopback
-    #[arg(long, value_parser = wire(), value_delimiter = ',', default_value = "shm,tcp")]
+    #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',', default_value = "shm,tcp")]
     pub(crate) wires: Vec<Wire>,
     /// Where cells end up, comma-separated: memory (as the paper measures), disk (written and
     /// flushed)
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "memory,disk")]
-    pub(crate) to: Vec<CellsTo>,
+    #[arg(long, value_parser = one_of(&PLACES), value_delimiter = ',', default_value = "memory,disk")]
+    pub(crate) to: Vec<bool>,
     /// Size of a cell
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes)]
     pub(crate) cell: u64,
@@ -67,11 +71,5 @@ pub(crate) struct BenchParity {
     pub(crate) report: Option<PathBuf>,
 }
 
-/// Where cells end up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum CellsTo {
-    /// In memory
-    Memory,
-    /// On disk
-    Disk,
-}
+/// Where cells end up, and whether that is on disk.
+const PLACES: [Named<bool>; 2] = [("memory", false, "In memory"), ("disk", true, "On disk")];

@@ -1,7 +1,10 @@
 //! Defines the arguments of `rackscan lab placement`.
 
-use super::{bytes, scale, segment_rows};
-use clap::{Args, ValueEnum};
+use super::{
+    bytes, scale, segment_rows,
+    values::{Named, one_of},
+};
+use clap::Args;
 use rackscan_bench::placement::ScanQuery;
 use std::{path::PathBuf, str::FromStr};
 
@@ -22,8 +25,8 @@ pub(crate) struct BenchPlacement {
     #[arg(long, value_delimiter = ',', value_name = "MB/S", default_value = "50,200,1000,unlimited")]
     pub(crate) bandwidths: Vec<Bandwidth>,
     /// Queries over the rows that pass, comma-separated
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "rows,aggregate")]
-    pub(crate) queries: Vec<PlacementQuery>,
+    #[arg(long, value_parser = one_of(&QUERIES), value_delimiter = ',', default_value = "rows,aggregate")]
+    pub(crate) queries: Vec<ScanQuery>,
     /// Repetitions of each point, after one warm-up; the median is reported
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
@@ -75,22 +78,10 @@ impl FromStr for Bandwidth {
 }
 
 /// Queries over lineitem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PlacementQuery {
-    /// Select four columns of the rows that pass
-    Rows,
-    /// Sum over the rows that pass
-    Aggregate,
-}
-
-impl From<PlacementQuery> for ScanQuery {
-    fn from(query: PlacementQuery) -> Self {
-        match query {
-            PlacementQuery::Rows => Self::Rows,
-            PlacementQuery::Aggregate => Self::Aggregate,
-        }
-    }
-}
+const QUERIES: [Named<ScanQuery>; 2] = [
+    ("rows", ScanQuery::Rows, "Select four columns of the rows that pass"),
+    ("aggregate", ScanQuery::Aggregate, "Sum over the rows that pass"),
+];
 
 fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

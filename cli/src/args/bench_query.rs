@@ -1,7 +1,10 @@
 //! Defines the arguments of `rackscan lab query-io`.
 
-use super::{page_size, scale, segment_rows};
-use clap::{Args, ValueEnum};
+use super::{
+    page_size, scale, segment_rows,
+    values::{Named, one_of},
+};
+use clap::Args;
 use rackscan_lab::query_simulation::{Placement, SimulatedQuery};
 use std::path::PathBuf;
 
@@ -16,8 +19,9 @@ pub(crate) struct BenchQuery {
           default_value = "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB,1MiB")]
     pub(crate) page_sizes: Vec<u32>,
     /// Where the queries are answered, comma-separated
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "local,remote-fetch,remote-process")]
-    pub(crate) placements: Vec<QueryPlacement>,
+    #[arg(long, value_parser = one_of(&PLACEMENTS), value_delimiter = ',',
+          default_value = "local,remote-fetch,remote-process")]
+    pub(crate) placements: Vec<Placement>,
     /// Numbers of connections to the node, comma-separated
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1,4")]
     pub(crate) connections: Vec<u32>,
@@ -47,22 +51,8 @@ pub(crate) struct BenchQuery {
 }
 
 /// Where a query is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum QueryPlacement {
-    /// This process reads the device and filters
-    Local,
-    /// The node sends pages, and this process filters
-    RemoteFetch,
-    /// The node filters, and sends the rows that pass
-    RemoteProcess,
-}
-
-impl From<QueryPlacement> for Placement {
-    fn from(placement: QueryPlacement) -> Self {
-        match placement {
-            QueryPlacement::Local => Self::Local,
-            QueryPlacement::RemoteFetch => Self::RemoteFetch,
-            QueryPlacement::RemoteProcess => Self::RemoteProcess,
-        }
-    }
-}
+const PLACEMENTS: [Named<Placement>; 3] = [
+    ("local", Placement::Local, "This process reads the device and filters"),
+    ("remote-fetch", Placement::RemoteFetch, "The node sends pages, and this process filters"),
+    ("remote-process", Placement::RemoteProcess, "The node filters, and sends the rows that pass"),
+];

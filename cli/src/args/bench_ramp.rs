@@ -1,6 +1,9 @@
 //! Defines the arguments of `rackscan lab ramp` and `rackscan lab ramp-stress`.
 
-use super::{kv::algorithm, values::wire};
+use super::{
+    kv::algorithm,
+    values::{WIRES, one_of},
+};
 use clap::Args;
 use rackscan_fabric::Wire;
 use rackscan_lab::transactions::{
@@ -36,7 +39,7 @@ pub(crate) struct BenchRamp {
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "get,get+,get*", value_parser = operations)]
     pub(crate) operations: Vec<Operations>,
     /// Wires to the nodes, comma-separated
-    #[arg(long, value_parser = wire(), value_delimiter = ',', default_value = "shm,tcp")]
+    #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',', default_value = "shm,tcp")]
     pub(crate) wires: Vec<Wire>,
     /// Workloads, comma-separated: micro, ycsb-a to ycsb-f
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "micro", value_parser = mix)]
@@ -95,7 +98,7 @@ pub(crate) struct BenchRampStress {
     #[arg(long, value_name = "NAME", default_value = "get*", value_parser = operations)]
     pub(crate) operations: Operations,
     /// Wire to the nodes
-    #[arg(long, value_parser = wire(), default_value = "shm")]
+    #[arg(long, value_parser = one_of(&WIRES), default_value = "shm")]
     pub(crate) over: Wire,
     /// Number of transactions of all clients together
     #[arg(long, value_name = "N", default_value_t = 20_000)]

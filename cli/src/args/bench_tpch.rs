@@ -1,8 +1,12 @@
 //! Defines the arguments of `rackscan lab tpch`.
 
-use super::{PlacementArgument, bytes, scale};
-use clap::{Args, ValueEnum};
+use super::{
+    bytes, scale,
+    values::{Named, PLACEMENTS, one_of},
+};
+use clap::Args;
 use rackscan_bench::PeerEngine;
+use rackscan_planner::Policy;
 use std::path::PathBuf;
 
 /// `rackscan lab tpch`
@@ -22,12 +26,13 @@ pub(crate) struct BenchTpch {
     pub(crate) queries: Vec<String>,
     /// Placements, comma-separated; with auto, also prints its time relative to the best forced
     /// placement
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "local,remote-fetch,remote-process,auto")]
-    pub(crate) placements: Vec<PlacementArgument>,
+    #[arg(long, value_parser = one_of(&PLACEMENTS), value_delimiter = ',',
+          default_value = "local,remote-fetch,remote-process,auto")]
+    pub(crate) placements: Vec<Policy>,
     /// Other engines to compare with, over the same data as Parquet or as their own tables; needs
     /// python3 with the packages `tpchgen-cli` and the engine's own
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub(crate) peers: Vec<Peer>,
+    #[arg(long, value_parser = one_of(&PEERS), value_delimiter = ',')]
+    pub(crate) peers: Vec<PeerEngine>,
     /// Before each run, drop the kernel's caches and let peers reopen their files; nodes have no
     /// page cache. Needs root
     #[arg(long)]
@@ -44,23 +49,9 @@ pub(crate) struct BenchTpch {
     pub(crate) json: Option<PathBuf>,
 }
 
-/// An engine to compare with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Peer {
-    /// DataFusion on Parquet
-    Datafusion,
-    /// DuckDB on Parquet
-    Duckdb,
-    /// DuckDB on its own tables
-    DuckdbNative,
-}
-
-impl From<Peer> for PeerEngine {
-    fn from(peer: Peer) -> Self {
-        match peer {
-            Peer::Datafusion => Self::DataFusion,
-            Peer::Duckdb => Self::DuckDb,
-            Peer::DuckdbNative => Self::DuckDbNative,
-        }
-    }
-}
+/// Engines to compare with.
+const PEERS: [Named<PeerEngine>; 3] = [
+    ("datafusion", PeerEngine::DataFusion, "DataFusion on Parquet"),
+    ("duckdb", PeerEngine::DuckDb, "DuckDB on Parquet"),
+    ("duckdb-native", PeerEngine::DuckDbNative, "DuckDB on its own tables"),
+];

@@ -1,9 +1,13 @@
 //! Defines the arguments of `rackscan load`.
 
-use super::{ScheduleArgument, ascii_character, delimiter, page_size, scale, segment_rows, table_name};
+use super::{
+    ascii_character, delimiter, page_size, scale, segment_rows, table_name,
+    values::{SCHEDULES, one_of},
+};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_datasets::csv::{CsvOptions, Encoding, encoding_named};
 use rackscan_format::schema::Protection;
+use rackscan_stripe::Way;
 use std::path::PathBuf;
 
 /// How the rows of a load are stored, whatever their source.
@@ -21,8 +25,8 @@ pub(crate) struct LoadShape {
     #[arg(long, value_enum)]
     pub(crate) parity: Option<LoadParity>,
     /// Who computes the parity
-    #[arg(long, value_enum, default_value = "relay")]
-    pub(crate) schedule: ScheduleArgument,
+    #[arg(long, value_parser = one_of(&SCHEDULES), default_value = "relay")]
+    pub(crate) schedule: Way,
 }
 
 /// What to load.

@@ -1,8 +1,12 @@
 //! Defines the arguments of `rackscan refresh`, `rackscan lab refresh` and `rackscan lab degraded`.
 
-use super::{Format, PlacementArgument};
-use clap::{Args, ValueEnum};
-use rackscan_bench::refresh::STREAM_NICE;
+use super::{
+    Format,
+    values::{Named, PLACEMENTS, one_of},
+};
+use clap::Args;
+use rackscan_bench::refresh::{Function, STREAM_NICE, StreamsIn};
+use rackscan_planner::Policy;
 use std::path::PathBuf;
 
 /// `rackscan refresh`
@@ -13,8 +17,8 @@ use std::path::PathBuf;
 )]
 pub(crate) struct Refresh {
     /// Refresh function: rf1 inserts new orders, rf2 deletes old ones
-    #[arg(value_enum)]
-    pub(crate) function: RefreshFunction,
+    #[arg(value_parser = one_of(&FUNCTIONS))]
+    pub(crate) function: Function,
     /// Number of streams; each is a thread that runs one transaction at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) streams: u32,
@@ -30,14 +34,9 @@ pub(crate) struct Refresh {
     pub(crate) format: Format,
 }
 
-/// A refresh function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RefreshFunction {
-    /// New sales
-    Rf1,
-    /// Old sales
-    Rf2,
-}
+/// Refresh functions.
+const FUNCTIONS: [Named<Function>; 2] =
+    [("rf1", Function::NewSales, "New sales"), ("rf2", Function::OldSales, "Old sales")];
 
 /// `rackscan lab refresh`
 #[derive(Clone, Debug, Args)]
@@ -58,28 +57,25 @@ pub(crate) struct BenchRefresh {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) first: u32,
     /// Where the streams run
-    #[arg(long, value_enum, value_name = "WHERE", default_value = "process")]
-    pub(crate) streams_in: StreamsInArgument,
+    #[arg(long, value_parser = one_of(&STREAMS_IN), value_name = "WHERE", default_value = "process")]
+    pub(crate) streams_in: StreamsIn,
     /// Niceness of the streams, as for nice(1): 0 competes with queries for the processors, higher
     /// values yield to them
     #[arg(long, value_name = "N", default_value_t = STREAM_NICE, value_parser = clap::value_parser!(u8).range(0..=19))]
     pub(crate) nice: u8,
     /// Where scans run
-    #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) placement: PlacementArgument,
+    #[arg(long, value_parser = one_of(&PLACEMENTS), default_value = "auto")]
+    pub(crate) placement: Policy,
     /// Append JSON lines to this file, and print the table to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
 
 /// Where the streams run while queries are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StreamsInArgument {
-    /// In a process of their own, with that niceness
-    Process,
-    /// In nice threads of the querying process, over its engine
-    Thread,
-}
+const STREAMS_IN: [Named<StreamsIn>; 2] = [
+    ("process", StreamsIn::Process, "In a process of their own, with that niceness"),
+    ("thread", StreamsIn::Thread, "In nice threads of the querying process, over its engine"),
+];
 
 /// `rackscan lab refresh-streams`
 #[derive(Clone, Debug, Args)]
@@ -97,8 +93,8 @@ pub(crate) struct BenchRefreshStreams {
     #[arg(long)]
     pub(crate) nice: u8,
     /// Where scans run
-    #[arg(long, value_enum)]
-    pub(crate) placement: PlacementArgument,
+    #[arg(long, value_parser = one_of(&PLACEMENTS))]
+    pub(crate) placement: Policy,
 }
 
 /// `rackscan lab degraded`
@@ -117,8 +113,8 @@ pub(crate) struct BenchDegraded {
     #[arg(long, value_delimiter = ',', value_name = "NODE", default_value = "1,2")]
     pub(crate) lose: Vec<u16>,
     /// Where scans run, if possible
-    #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) placement: PlacementArgument,
+    #[arg(long, value_parser = one_of(&PLACEMENTS), default_value = "auto")]
+    pub(crate) placement: Policy,
     /// Append JSON lines to this file, and print the table to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

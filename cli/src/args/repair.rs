@@ -1,8 +1,12 @@
 //! Defines the arguments of `rackscan scrub`, `rackscan fsck`, `rackscan rebuild`, `rackscan
 //! recover` and `rackscan lab rebuild`.
 
-use super::{Format, ScheduleArgument};
+use super::{
+    Format,
+    values::{SCHEDULES, one_of},
+};
 use clap::Args;
+use rackscan_stripe::Way;
 use std::path::PathBuf;
 
 /// `rackscan scrub`
@@ -70,8 +74,8 @@ pub(crate) struct Rebuild {
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub(crate) rate: Option<u64>,
     /// Who computes the rebuilt cells
-    #[arg(long, value_enum, default_value = "relay")]
-    pub(crate) schedule: ScheduleArgument,
+    #[arg(long, value_parser = one_of(&SCHEDULES), default_value = "relay")]
+    pub(crate) schedule: Way,
     /// Output format
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
@@ -110,8 +114,8 @@ pub(crate) struct BenchRebuild {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
     /// Who computes the rebuilt cells, comma-separated; measured alternately
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "relay,naive")]
-    pub(crate) schedule: Vec<ScheduleArgument>,
+    #[arg(long, value_parser = one_of(&SCHEDULES), value_delimiter = ',', default_value = "relay,naive")]
+    pub(crate) schedule: Vec<Way>,
     /// Limit of the wire in MB (10^6 bytes) per second, both directions together; needs tcp and
     /// root
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u32).range(1..=100_000))]

@@ -1,10 +1,12 @@
 //! Defines the arguments of `rackscan lab replay`.
 
 use super::{
-    bench_io::{Bridge, ReadsBy, file_size},
+    bench_io::file_size,
     bytes,
+    values::{BRIDGES, IO_KINDS, one_of},
 };
 use clap::Args;
+use rackscan_format::message::{BridgeKind, IoKind};
 use rackscan_lab::replay::{Offsets, limits::SPEED_MAX};
 use rackscan_trace::{ColumnNames, Format, OffsetUnit, TimeUnit};
 use std::{path::PathBuf, time::Duration};
@@ -63,12 +65,12 @@ pub(crate) struct Replay {
     #[arg(long)]
     pub(crate) remote: bool,
     /// Bridge of the nodes: who serves connections and waits for devices [default: as configured]
-    #[arg(long, value_enum)]
-    pub(crate) bridge: Option<Bridge>,
+    #[arg(long, value_parser = one_of(&BRIDGES))]
+    pub(crate) bridge: Option<BridgeKind>,
     /// How --local and nodes with reactors read the devices [default: uring, or as the nodes are
     /// configured]
-    #[arg(long, value_enum)]
-    pub(crate) io: Option<ReadsBy>,
+    #[arg(long, value_parser = one_of(&IO_KINDS))]
+    pub(crate) io: Option<IoKind>,
     /// Size of the pool of blocking reader threads (--bridge static, --io pread)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) io_threads: Option<u16>,

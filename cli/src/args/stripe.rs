@@ -1,6 +1,8 @@
 //! Defines the arguments of `rackscan lab stripe`.
 
-use clap::{Args, ValueEnum};
+use super::values::{PARITIES, SCHEDULES, one_of};
+use clap::Args;
+use rackscan_stripe::{Parity, Way};
 use std::path::PathBuf;
 
 /// `rackscan lab stripe`
@@ -16,15 +18,15 @@ pub(crate) struct Stripe {
     pub(crate) nodes: usize,
     /// Protection of the stripe: rows and diagonals (any two nodes may be lost), or rows only (any
     /// one)
-    #[arg(long, value_enum, default_value = "2d-xor")]
-    pub(crate) parity: ParityArgument,
+    #[arg(long, value_parser = one_of(&PARITIES), default_value = "2d-xor")]
+    pub(crate) parity: Parity,
     /// Number of the stripe; the columns shift by one node from each stripe to the next
     #[arg(long, default_value_t = 0)]
     pub(crate) stripe: u64,
     /// Also show the transfers by which a client's stripe reaches its nodes, and the load of each
     /// link
-    #[arg(long, value_enum)]
-    pub(crate) schedule: Option<ScheduleArgument>,
+    #[arg(long, value_parser = one_of(&SCHEDULES))]
+    pub(crate) schedule: Option<Way>,
     /// Show instead how the stripe is rebuilt without these nodes
     #[arg(long, value_name = "NODE", value_delimiter = ',', conflicts_with_all = ["schedule", "svg"])]
     pub(crate) rebuild: Vec<u8>,
@@ -34,23 +36,4 @@ pub(crate) struct Stripe {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Who computes the cells of a stripe, in loads and rebuilds, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ScheduleArgument {
-    /// The client, which sends all cells
-    Naive,
-    /// The nodes, which relay cells to each other; the client sends each byte of data once
-    Relay,
-}
-
-/// Protections of a stripe, also for `rackscan lab parity`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ParityArgument {
-    /// Rows and diagonals, each with its XOR
-    #[value(name = "2d-xor")]
-    TwoD,
-    /// Rows with their XOR
-    Xor,
 }

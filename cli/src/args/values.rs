@@ -1,7 +1,71 @@
-//! Parses the values of options: sizes, row counts, factors and single characters.
+//! Parses the values of options: words, sizes, row counts, factors and single characters.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rackscan_fabric::Wire;
+use rackscan_format::message::{BridgeKind, IoKind};
+use rackscan_planner::Policy;
+use rackscan_stripe::{Parity, Way};
+
+/// A word of the command line, the value that it stands for, and its help.
+pub(super) type Named<T> = (&'static str, T, &'static str);
+
+/// The wires of the fabric.
+pub(super) const WIRES: [Named<Wire>; 3] = [
+    ("shm", Wire::Shm, "Shared memory, on one machine"),
+    ("tcp", Wire::Tcp, "TCP, between machines"),
+    ("verbs", Wire::Verbs, "RDMA (InfiniBand, RoCE, iWARP); needs a build with --features verbs"),
+];
+
+/// Placements of scans.
+pub(super) const PLACEMENTS: [Named<Policy>; 4] = [
+    ("local", Policy::Local, "The engine reads devices attached to its own host"),
+    ("remote-fetch", Policy::RemoteFetch, "Nodes send raw pages, and the engine scans them"),
+    ("remote-process", Policy::RemoteProcess, "Nodes scan, and send only qualifying rows (or groups)"),
+    ("auto", Policy::Auto, "The price model decides for each segment"),
+];
+
+/// Bridges of a node.
+pub(super) const BRIDGES: [Named<BridgeKind>; 3] = [
+    ("reactor", BridgeKind::Reactor, "A few threads, each with many connections and reads in flight"),
+    ("static", BridgeKind::Static, "A poller per connection, and a fixed pool of reader threads"),
+    ("dynamic", BridgeKind::Dynamic, "A poller per connection, and a thread per read"),
+];
+
+/// How a device is read.
+pub(super) const IO_KINDS: [Named<IoKind>; 2] =
+    [("uring", IoKind::Uring, "With `io_uring`"), ("pread", IoKind::Pread, "With blocking reads in threads")];
+
+/// Who computes the cells of a stripe, in loads and rebuilds, too.
+pub(crate) const SCHEDULES: [Named<Way>; 2] = [
+    ("naive", Way::Naive, "The client, which sends all cells"),
+    (
+        "relay",
+        Way::Relay,
+        "The nodes, which relay cells to each other; the client sends each byte of data once",
+    ),
+];
+
+/// Protections of a stripe.
+pub(super) const PARITIES: [Named<Parity>; 2] = [
+    ("2d-xor", Parity::TwoD, "Rows and diagonals, each with its XOR"),
+    ("xor", Parity::Xor, "Rows with their XOR"),
+];
+
+/// Parses one of these words.
+pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
+    all: &'static [Named<T>],
+) -> impl TypedValueParser<Value = T> {
+    let words = all.iter().map(|(word, _, help)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(words).map(move |word| {
+        let found = all.iter().find(|(name, ..)| *name == word);
+        found.expect("a possible value: the parser has checked it").1
+    })
+}
+
+/// The word that stands for a value; empty if none does.
+pub(crate) fn word_of<T: PartialEq>(all: &[Named<T>], value: &T) -> &'static str {
+    all.iter().find_map(|(word, named, _)| (named == value).then_some(*word)).unwrap_or_default()
+}
 
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let size: rackscan_storage_node::ByteSize = text.parse().map_err(|error| format!("{error}"))?;
@@ -62,22 +126,6 @@ pub(super) fn ascii_character(text: &str) -> Result<u8, String> {
 
 /// The beginning of the names of tables that views and indexes are kept in.
 const RESERVED_PREFIX: &str = "rackscan ";
-
-/// A wire of the fabric.
-pub(super) fn wire() -> impl TypedValueParser<Value = Wire> {
-    let wires = [
-        PossibleValue::new("shm").help("Shared memory, on one machine"),
-        PossibleValue::new("tcp").help("TCP, between machines"),
-        PossibleValue::new("verbs")
-            .help("RDMA (InfiniBand, RoCE, iWARP); needs a build with --features verbs"),
-    ];
-    PossibleValuesParser::new(wires).map(|name| match name.as_str() {
-        "shm" => Wire::Shm,
-        "tcp" => Wire::Tcp,
-        "verbs" => Wire::Verbs,
-        other => unreachable!("{other} is none of the possible values"),
-    })
-}
 
 /// The name of a table to load or to drop.
 pub(super) fn table_name(text: &str) -> Result<String, String> {

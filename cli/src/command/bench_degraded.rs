@@ -26,7 +26,7 @@ pub(crate) fn run(global: &Global, asked: &BenchDegraded) -> Result<(), Failure>
         scale: asked.scale,
         queries,
         repeat: asked.repeat,
-        policy: asked.placement.into(),
+        policy: asked.placement,
         threads: threads(global),
         nodes: nodes.len(),
         parity: "2d-xor".to_owned(),

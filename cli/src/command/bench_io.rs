@@ -6,7 +6,7 @@
 
 use super::bench::write_lines;
 use crate::{
-    args::{BenchIo, LabMode},
+    args::BenchIo,
     cluster::{ScratchNodes, ScratchOptions},
     failure::Failure,
     output::{Cell, TextTable},
@@ -78,8 +78,8 @@ fn ended(outcome: Outcome) -> Result<(), Failure> {
 }
 
 fn axes(asked: &BenchIo) -> Axes {
-    let mut modes: Vec<Mode> = asked.modes.iter().copied().map(Into::into).collect();
-    if asked.fio && asked.modes.contains(&LabMode::Local) {
+    let mut modes = asked.modes.clone();
+    if asked.fio && modes.contains(&Mode::Local) {
         modes.insert(0, Mode::Fio);
     }
     Axes {
@@ -88,8 +88,8 @@ fn axes(asked: &BenchIo) -> Axes {
         connections: asked.connections.clone(),
         io_threads: asked.io_threads.clone(),
         depths: asked.depths.clone(),
-        bridges: asked.bridges.iter().copied().map(Into::into).collect(),
-        ios: asked.io.iter().copied().map(Into::into).collect(),
+        bridges: asked.bridges.clone(),
+        ios: asked.io.clone(),
         wires: asked.wires.clone(),
         reactors: asked.reactors,
         pin: asked.pin,

@@ -9,7 +9,7 @@ use super::{
     bench_ramp::stop_on_signals,
 };
 use crate::{
-    args::{BenchParity, CellsTo, ParityArgument},
+    args::BenchParity,
     cluster::{ClientLink, EphemeralNodes, RelayOptions},
     failure::Failure,
     output::{Cell, TextTable},
@@ -24,7 +24,6 @@ use rackscan_lab::{
 };
 use rackscan_relay::Member;
 use rackscan_storage_node::limits::RELAY_BYTES_MIN;
-use rackscan_stripe::Parity;
 use std::time::Duration;
 
 /// Measures the grid that the options describe.
@@ -75,18 +74,14 @@ fn narrow_link(asked: &BenchParity, mb_per_s: u32) -> Result<ClientLink, Failure
 }
 
 fn cases(asked: &BenchParity) -> Vec<Case> {
-    let parity = match asked.parity {
-        ParityArgument::TwoD => Parity::TwoD,
-        ParityArgument::Xor => Parity::Xor,
-    };
     let mut cases = Vec::new();
     for nodes in &asked.nodes {
         for wire in &asked.wires {
-            for to in &asked.to {
-                let (nodes, wire, on_disk) = (usize::from(*nodes), *wire, *to == CellsTo::Disk);
+            for on_disk in &asked.to {
+                let (nodes, wire, on_disk) = (usize::from(*nodes), *wire, *on_disk);
                 let case = |block: &u64| {
                     let slice_bytes = (*block).saturating_as::<usize>();
-                    Case { nodes, wire, parity, slice_bytes, on_disk }
+                    Case { nodes, wire, parity: asked.parity, slice_bytes, on_disk }
                 };
                 cases.extend(asked.blocks.iter().map(case));
             }
@@ -114,7 +109,7 @@ impl Host<'_> {
                 link: self.link.as_ref(),
                 wires: self.asked.wires.clone(),
                 relay_bytes: self.relay_bytes.max(RELAY_BYTES_MIN),
-                area_bytes: self.asked.to.contains(&CellsTo::Disk).then_some(self.asked.file_size),
+                area_bytes: self.asked.to.contains(&true).then_some(self.asked.file_size),
                 verbs: self.asked.verbs.clone(),
             };
             self.running = Some((nodes, options.start()?));

@@ -58,7 +58,7 @@ pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure
 fn options(global: &Global, asked: &BenchPlacement) -> PlacementOptions {
     PlacementOptions {
         scale: asked.scale,
-        queries: asked.queries.iter().map(|&query| query.into()).collect(),
+        queries: asked.queries.clone(),
         selectivities: asked.selectivities.clone(),
         cpu_shares: asked.cpu_shares.clone(),
         wires: asked.bandwidths.iter().map(|bandwidth| bandwidth.0).collect(),

@@ -60,7 +60,7 @@ fn simulation(global: &Global, asked: &BenchQuery) -> Result<Simulation, Failure
     let simulation = Simulation {
         queries: unique(&asked.queries),
         page_sizes: unique(&asked.page_sizes),
-        placements: unique(&asked.placements).into_iter().map(Into::into).collect(),
+        placements: unique(&asked.placements),
         connections: unique(&asked.connections),
         threads: unique(&asked.io_threads),
         wire,

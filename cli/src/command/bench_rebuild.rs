@@ -2,7 +2,7 @@
 
 use super::{bench::write_lines, load};
 use crate::{
-    args::{BenchRebuild, Format, Global, ScheduleArgument},
+    args::{BenchRebuild, Format, Global, SCHEDULES, word_of},
     cluster::{ClusterFile, NarrowWire, Shape, SlowDisks, create},
     failure::{Failure, at_path},
     output::{Cell, TextTable, bytes},
@@ -16,6 +16,7 @@ use rackscan_lab::{
     Stream, move_bytes,
     rebuild::{RebuildLine, RebuildSetting, RebuildTurn, line},
 };
+use rackscan_stripe::Way;
 use std::{fs, path::PathBuf, time::Instant};
 
 /// Approximate start of a device's pages in bytes: after its label.
@@ -44,7 +45,8 @@ pub(crate) fn run(global: &Global, asked: &BenchRebuild) -> Result<(), Failure> 
     let mut turns: Vec<Vec<RebuildTurn>> = vec![Vec::new(); asked.schedule.len()];
     for turn in 1..=asked.repeat {
         for (schedule, turns) in asked.schedule.iter().zip(&mut turns) {
-            let bar = progress::repairing(&format!("turn {turn} of {}, {}", asked.repeat, name(*schedule)));
+            let name = word_of(&SCHEDULES, schedule);
+            let bar = progress::repairing(&format!("turn {turn} of {}, {name}", asked.repeat));
             turns.push(nodes.turn(asked, *schedule, held, &bar.listener())?);
             bar.end();
         }
@@ -55,7 +57,7 @@ pub(crate) fn run(global: &Global, asked: &BenchRebuild) -> Result<(), Failure> 
             scale: asked.scale,
             nodes: asked.nodes.into(),
             wire: nodes.global.wire.map_or("shm", |_| "tcp").to_owned(),
-            schedule: name(*schedule).to_owned(),
+            schedule: word_of(&SCHEDULES, schedule).to_owned(),
             wire_mb_per_s: asked.wire_rate,
             disk_mb_per_s: asked.disk_rate,
             node: asked.node,
@@ -63,13 +65,6 @@ pub(crate) fn run(global: &Global, asked: &BenchRebuild) -> Result<(), Failure> 
         lines.extend(line(&setting, turns).map_err(|error| Failure::of(&error))?);
     }
     write_lines(&lines, asked.json.as_deref(), &shown(&lines))
-}
-
-fn name(schedule: ScheduleArgument) -> &'static str {
-    match schedule {
-        ScheduleArgument::Naive => "naive",
-        ScheduleArgument::Relay => "relay",
-    }
 }
 
 fn slow_disks(asked: &BenchRebuild) -> Result<SlowDisks, Failure> {
@@ -136,7 +131,7 @@ impl Nodes {
     fn turn(
         &mut self,
         asked: &BenchRebuild,
-        schedule: ScheduleArgument,
+        schedule: Way,
         held: Held<'_>,
         listener: &(dyn Fn(&RepairProgress) + Sync),
     ) -> Result<RebuildTurn, Failure> {
@@ -178,12 +173,12 @@ impl Nodes {
     fn rebuild(
         &self,
         node: u16,
-        schedule: ScheduleArgument,
+        schedule: Way,
         listener: &(dyn Fn(&RepairProgress) + Sync),
     ) -> Result<RebuildReport, Failure> {
         let session = self.session()?;
         let options = ScrubOptions::default();
-        let cluster = session.cluster().with_relays(schedule == ScheduleArgument::Relay);
+        let cluster = session.cluster().with_relays(schedule == Way::Relay);
         let report = session.block_on(cluster.rebuild(NodeId(node), &options, listener))?;
         match report.left.first() {
             None => Ok(report),

@@ -6,7 +6,7 @@
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{
-    args::{BenchRefresh, BenchRefreshStreams, Global, StreamsInArgument, word},
+    args::{BenchRefresh, BenchRefreshStreams, Global},
     failure::Failure,
     output::{Cell, PrintError, TextTable},
     progress,
@@ -32,12 +32,9 @@ pub(crate) fn run(global: &Global, asked: &BenchRefresh) -> Result<(), Failure> 
         repeat: asked.repeat,
         streams: asked.streams,
         first_stream: asked.first,
-        streams_in: match asked.streams_in {
-            StreamsInArgument::Process => StreamsIn::Process,
-            StreamsInArgument::Thread => StreamsIn::Thread,
-        },
+        streams_in: asked.streams_in,
         nice: asked.nice,
-        policy: asked.placement.into(),
+        policy: asked.placement,
         threads: threads(global),
     };
     let bar = progress::turns();
@@ -76,7 +73,7 @@ fn process(global: &Global, asked: &BenchRefresh) -> Result<Command, Failure> {
     command.args(global.words()).args(["lab", "refresh-streams"]);
     command.args(["--scale", &asked.scale.to_string()]);
     command.args(["--streams", &asked.streams.to_string(), "--first", &asked.first.to_string()]);
-    command.args(["--nice", &asked.nice.to_string()]).arg("--placement").arg(word(&asked.placement));
+    command.args(["--nice", &asked.nice.to_string(), "--placement", &asked.placement.to_string()]);
     // A process group of its own: Ctrl-C reaches only this command, with which the other process
     // ends.
     command.process_group(0);
@@ -94,7 +91,7 @@ pub(crate) fn streams(global: &Global, asked: &BenchRefreshStreams) -> Result<()
 
 fn serve(global: &Global, asked: &BenchRefreshStreams) -> Result<(), Failure> {
     let session = Session::open_nice(global, asked.nice)?;
-    session.engine().set_policy(asked.placement.into());
+    session.engine().set_policy(asked.placement);
     let &BenchRefreshStreams { scale, streams, first: first_stream, .. } = asked;
     // The streams inherit the niceness of this thread.
     let options = StreamsOptions { scale, streams, first_stream, nice: 0 };

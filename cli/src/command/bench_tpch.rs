@@ -31,14 +31,14 @@ pub(crate) fn run(global: &Global, asked: &BenchTpch) -> Result<(), Failure> {
         repeat: asked.repeat,
         warm_up: if asked.cold { 0 } else { asked.warm_up.unwrap_or(1) },
         queries,
-        policies: asked.placements.iter().map(|&placement| placement.into()).collect(),
+        policies: asked.placements.clone(),
         threads: threads(global),
         wire: global.wire.map_or_else(|| "as configured".to_owned(), |wire| wire.to_string()),
         caches: if asked.cold { Caches::Cold } else { Caches::Warm },
     };
     let spinner = progress::steps();
     let mut peers = Vec::with_capacity(asked.peers.len());
-    for engine in asked.peers.iter().map(|&peer| PeerEngine::from(peer)) {
+    for &engine in &asked.peers {
         spinner.set_message(format!("getting {} and its files ready", engine.name()));
         let data = session.data().join(format!("parquet-{}", asked.scale));
         peers.push(Peer::start(engine, asked.scale, options.threads, &data)?);

@@ -16,7 +16,7 @@ pub(crate) fn run(session: &Session, explain: &Explain) -> Result<(), Failure> {
     }
     let sql = by_number.map_or(explain.query.as_str(), |query| query.sql);
     let mode = if explain.analyze { ExplainMode::Analyze } else { ExplainMode::Plan };
-    session.engine().set_policy(explain.placement.into());
+    session.engine().set_policy(explain.placement);
     let explanation = session.block_on(session.engine().explain(sql, mode))?;
     let text = match explain.format {
         ExplainFormat::Table => explanation.to_string(),

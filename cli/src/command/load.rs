@@ -1,7 +1,7 @@
 //! `rackscan load`: loads TPC-H, a Parquet file or a CSV file.
 
 use crate::{
-    args::{FileLoad, Load, LoadParity, LoadShape, ScheduleArgument},
+    args::{FileLoad, Load, LoadParity, LoadShape},
     failure::Failure,
     output::{bytes, grouped},
     progress,
@@ -18,6 +18,7 @@ use rackscan_format::{
     derived::{DerivedDefinition, DerivedKind},
     limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT},
 };
+use rackscan_stripe::Way;
 use std::collections::BTreeMap;
 
 /// Scale factor to load if a query needs TPC-H and there is none.
@@ -113,7 +114,7 @@ pub(crate) fn ensure_tpch_protected(session: &Session, scale: f64) -> Result<(),
 }
 
 fn shape(parity: Option<LoadParity>) -> LoadShape {
-    let schedule = ScheduleArgument::Relay;
+    let schedule = Way::Relay;
     LoadShape { page_size: PAGE_SIZE_DEFAULT, segment_rows: SEGMENT_ROWS_DEFAULT, parity, schedule }
 }
 
@@ -151,7 +152,7 @@ fn with_bar<E: Into<Failure>>(
         ..LoadOptions::with_memory(session.load_bytes())
     };
     let derived = derived(session);
-    let cluster = session.cluster().with_relays(shape.schedule == ScheduleArgument::Relay);
+    let cluster = session.cluster().with_relays(shape.schedule == Way::Relay);
     let before = session.block_on(pulled_bytes(&cluster)).ok();
     let bar = progress::rows(0);
     let summary = session.block_on(load(&cluster, &options, &|progress| show(&bar, progress)));

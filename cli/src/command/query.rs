@@ -68,7 +68,7 @@ pub(crate) fn answer(
     running: &Running,
     print: bool,
 ) -> Result<Duration, Failure> {
-    session.engine().set_policy(running.placement.into());
+    session.engine().set_policy(running.placement);
     let mut elapsed = Duration::ZERO;
     for statement in session.engine().statements(sql)? {
         elapsed += answer_one(session, sql_session, statement, running, print)?;

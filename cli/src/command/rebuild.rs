@@ -3,7 +3,7 @@
 
 use super::scrub::said;
 use crate::{
-    args::{Global, Rebuild, ScheduleArgument},
+    args::{Global, Rebuild},
     cluster::{ClusterFile, check_members, move_node, start_one},
     failure::Failure,
     output::{Cell, TextTable, print_text},
@@ -13,6 +13,7 @@ use crate::{
 use rackscan_client::{RebuildReport, ScrubOptions};
 use rackscan_format::ids::NodeId;
 use rackscan_storage_node::renew_outdated;
+use rackscan_stripe::Way;
 use std::time::{Duration, Instant};
 
 /// Gives the node a new folder if asked to, and rebuilds everything that the other nodes have.
@@ -44,7 +45,7 @@ pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     let bar = progress::repairing(&format!("node {node}"));
     let listener = bar.listener();
     let rebuilt = {
-        let cluster = reach.cluster().with_relays(asked.schedule == ScheduleArgument::Relay);
+        let cluster = reach.cluster().with_relays(asked.schedule == Way::Relay);
         reach.block_on(cluster.rebuild(node, &options, &listener))
     };
     bar.end();

@@ -2,13 +2,13 @@
 
 use super::load::tpch_scale;
 use crate::{
-    args::{Global, Refresh, RefreshFunction},
+    args::{Global, Refresh},
     failure::Failure,
     output::{Cell, TextTable, print_text},
     progress,
     session::Session,
 };
-use rackscan_bench::refresh::{Function, RefreshError, Refresher, StreamOutcome};
+use rackscan_bench::refresh::{RefreshError, Refresher, StreamOutcome};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -19,10 +19,6 @@ use std::{
 pub(crate) fn run(global: &Global, asked: &Refresh) -> Result<(), Failure> {
     let session = &Session::open_nice(global, asked.nice)?;
     let scale = tpch_scale(session)?;
-    let function = match asked.function {
-        RefreshFunction::Rf1 => Function::NewSales,
-        RefreshFunction::Rf2 => Function::OldSales,
-    };
     let mut total = 0;
     for stream in asked.first..asked.first.saturating_add(asked.streams) {
         total += rackscan_datasets::refresh::orders_per_stream(scale, stream)
@@ -36,7 +32,7 @@ pub(crate) fn run(global: &Global, asked: &Refresh) -> Result<(), Failure> {
             let (bar, stop) = (&bar, &stop);
             let one = move || {
                 let outcome = Refresher::open(session.engine(), session.handle(), scale)
-                    .and_then(|mut refresher| refresher.run(function, stream, stop, &|_| bar.inc(1)));
+                    .and_then(|mut refresher| refresher.run(asked.function, stream, stop, &|_| bar.inc(1)));
                 // A failed stream stops the others between two transactions.
                 stop.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 outcome

@@ -12,7 +12,7 @@ use crate::{
     progress,
 };
 use indicatif::ProgressBar;
-use rackscan_format::message::{BridgeKind, IoKind};
+use rackscan_format::message::IoKind;
 use rackscan_lab::{
     Provenance,
     replay::{self, Plan, PlanOptions, Replay, ReplayReport, Replayed, Setting, Timing},
@@ -88,8 +88,8 @@ fn devices_options(asked: &Asked) -> ReplayDevicesOptions {
     });
     ReplayDevicesOptions {
         local: asked.local,
-        bridge: asked.bridge.map(BridgeKind::from),
-        io: asked.io.map(IoKind::from),
+        bridge: asked.bridge,
+        io: asked.io,
         io_threads: asked.io_threads,
         cache_bytes: asked.cache,
         connections: asked.connections,

@@ -3,12 +3,11 @@
 
 use super::{query::answer, sql::given_up, tables};
 use crate::{
-    args::{Format, PlacementArgument, Running, Shell},
+    args::{Format, Running, Shell},
     failure::Failure,
     session::Session,
     shell::{Prompt, Typed},
 };
-use clap::ValueEnum;
 use rackscan_engine::SqlSession;
 use std::ops::ControlFlow;
 
@@ -28,7 +27,7 @@ pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
     if prompt.is_interactive() {
         note!("rackscan {}: \\? for help, \\q to leave", env!("CARGO_PKG_VERSION"));
     }
-    let mut sql_session = SqlSession::with_isolation(shell.isolation.into());
+    let mut sql_session = SqlSession::with_isolation(shell.isolation);
     while let Some(typed) = prompt.read()? {
         match act(session, &mut sql_session, &mut running, typed) {
             Ok(ControlFlow::Continue(())) => {}
@@ -71,15 +70,11 @@ fn act(
         }
         Typed::Placement(wanted) => {
             running.placement = wanted.unwrap_or(running.placement);
-            note!("placement is {}", name_of(running.placement));
+            note!("placement is {}", running.placement);
         }
         Typed::Help => note!("{HELP}"),
         Typed::Quit => return Ok(ControlFlow::Break(())),
         Typed::Unknown(message) => return Err(Failure::Usage(message)),
     }
     Ok(ControlFlow::Continue(()))
-}
-
-fn name_of(placement: PlacementArgument) -> String {
-    placement.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

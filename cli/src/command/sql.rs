@@ -21,7 +21,7 @@ pub(crate) fn run(session: &Session, sql: &Sql) -> Result<(), Failure> {
         return compare(session, text, 1, sql.running.format);
     }
     traced(session, &sql.tracing, || {
-        let mut sql_session = SqlSession::with_isolation(sql.isolation.into());
+        let mut sql_session = SqlSession::with_isolation(sql.isolation);
         let elapsed = answer(session, &mut sql_session, text, &sql.running, true)?;
         if sql.running.timing {
             note!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);

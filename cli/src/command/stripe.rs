@@ -2,33 +2,25 @@
 //! there. It needs no cluster.
 
 use crate::{
-    args::{ParityArgument, ScheduleArgument, Stripe},
+    args::Stripe,
     failure::{Failure, at_path},
     output::print_text,
 };
-use rackscan_stripe::{Geometry, Node, Parity, Rebuild, Schedule, Shown, ShownRebuild, StripeError, Way};
+use rackscan_stripe::{Geometry, Node, Rebuild, Schedule, Shown, ShownRebuild, StripeError};
 use serde::Serialize;
 use std::fmt::Display;
 
 /// Prints a stripe, and draws it into a file if one is named.
 pub(crate) fn run(options: &Stripe) -> Result<(), Failure> {
     let usage = |error: StripeError| Failure::Usage(error.to_string());
-    let parity = match options.parity {
-        ParityArgument::TwoD => Parity::TwoD,
-        ParityArgument::Xor => Parity::Xor,
-    };
-    let geometry = Geometry::with_parity(options.nodes, parity).map_err(usage)?;
+    let geometry = Geometry::with_parity(options.nodes, options.parity).map_err(usage)?;
     if !options.rebuild.is_empty() {
         let nodes: Vec<Node> = options.rebuild.iter().copied().map(Node).collect();
         let lost = geometry.lost_with(options.stripe, &nodes).map_err(usage)?;
         let rebuild = Rebuild::new(&geometry, lost).map_err(usage)?;
         return print(&ShownRebuild::new(&geometry, options.stripe, &rebuild), options.json);
     }
-    let way = options.schedule.map(|schedule| match schedule {
-        ScheduleArgument::Naive => Way::Naive,
-        ScheduleArgument::Relay => Way::Relay,
-    });
-    let schedule = way.map(|way| Schedule::new(&geometry, way));
+    let schedule = options.schedule.map(|way| Schedule::new(&geometry, way));
     let shown = Shown::new(&geometry, options.stripe, schedule.as_ref());
     if let Some(file) = &options.svg {
         std::fs::write(file, shown.svg()).map_err(at_path(file))?;

@@ -3,13 +3,8 @@
 //! Invariants
 //! - A trace is finished even if a query fails: it then contains the reads up to the failure.
 
-use crate::{
-    args::{Tracing, WrittenTraceFormat},
-    failure::Failure,
-    session::Session,
-};
+use crate::{args::Tracing, failure::Failure, session::Session};
 use rackscan_engine::TraceFile;
-use rackscan_trace::WriteFormat;
 use std::path::Path;
 
 /// Runs `work` and records its queries' reads, if that is asked for.
@@ -19,11 +14,7 @@ pub(crate) fn traced(
     work: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let Some(path) = &tracing.trace else { return work() };
-    let format = match tracing.trace_format {
-        WrittenTraceFormat::Csv => WriteFormat::Csv,
-        WrittenTraceFormat::Fio => WriteFormat::Fio,
-    };
-    let trace = TraceFile::create(path, format)?;
+    let trace = TraceFile::create(path, tracing.trace_format)?;
     session.engine().set_trace(Some(trace.sink()));
     let outcome = work();
     session.engine().set_trace(None);

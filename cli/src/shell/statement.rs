@@ -3,8 +3,7 @@
 //!
 //! All functions are pure; the prompt calls them after every line.
 
-use crate::args::PlacementArgument;
-use clap::ValueEnum;
+use rackscan_planner::Policy;
 
 /// One input at the prompt.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +17,7 @@ pub(crate) enum Typed {
     /// `\timing`, `\timing on`, `\timing off`
     Timing(Option<bool>),
     /// `\placement`, `\placement local`
-    Placement(Option<PlacementArgument>),
+    Placement(Option<Policy>),
     /// `\?`
     Help,
     /// `\q`
@@ -59,7 +58,7 @@ fn backslash(command: &str) -> Typed {
         ("timing", Some("off")) => Typed::Timing(Some(false)),
         ("timing", Some(other)) => Typed::Unknown(format!("\\timing {other}: expected on or off")),
         ("placement", None) => Typed::Placement(None),
-        ("placement", Some(name)) => PlacementArgument::from_str(name, true).map_or_else(
+        ("placement", Some(name)) => name.to_ascii_lowercase().parse::<Policy>().map_or_else(
             |_| {
                 Typed::Unknown(format!(
                     "\\placement {name}: expected local, remote-fetch, remote-process or auto"
@@ -138,7 +137,7 @@ mod tests {
         assert_eq!(parse("\\d"), Typed::Describe(None));
         assert_eq!(parse("\\d lineitem;"), Typed::Describe(Some("lineitem".into())));
         assert_eq!(parse("\\timing off"), Typed::Timing(Some(false)));
-        assert_eq!(parse("\\placement remote-fetch"), Typed::Placement(Some(PlacementArgument::RemoteFetch)));
+        assert_eq!(parse("\\placement remote-fetch"), Typed::Placement(Some(Policy::RemoteFetch)));
         assert_eq!(parse("\\q"), Typed::Quit);
         assert!(matches!(parse("\\placement moon"), Typed::Unknown(text) if text.contains("moon")));
         assert!(matches!(parse("\\x"), Typed::Unknown(text) if text.contains("\\x")));

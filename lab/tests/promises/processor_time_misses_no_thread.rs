@@ -3,6 +3,10 @@
 
 use std::time::Duration;
 
+use nix::sys::{
+    resource::UsageWho,
+    time::{TimeVal, TimeValLike},
+};
 use rackscan_fabric::Wire;
 use rackscan_format::message::BridgeKind;
 use rackscan_lab::{CpuSample, Io, IoOperation, NodeHost, NodeShape, Remote, Target, Wait};
@@ -14,12 +18,10 @@ const ROUNDS: usize = 200;
 
 /// What `getrusage` says of this process: in microseconds, by user and system mode.
 fn rusage() -> Duration {
-    let usage = rustix::process::getrusage(rustix::process::RUsageWho::RUSAGE_SELF);
-    let of = |time: rustix::time::Timeval| {
-        Duration::new(u64::try_from(time.tv_sec).unwrap(), 0)
-            + Duration::from_micros(u64::try_from(time.tv_usec).unwrap())
-    };
-    of(usage.ru_utime) + of(usage.ru_stime)
+    let usage = nix::sys::resource::getrusage(UsageWho::RUSAGE_SELF).expect("of this process");
+    let of =
+        |time: TimeVal| Duration::from_micros(u64::try_from(time.num_microseconds()).expect("a time used"));
+    of(usage.user_time()) + of(usage.system_time())
 }
 
 fn read_all(remote: &mut Remote, base_bytes: u64) {
