@@ -1,8 +1,8 @@
 //! Measures queries over tables with parity while nodes are lost.
 //!
-//! A measurement has phases. First all nodes are available, then they are lost one after the other, then all
-//! are back. In each phase, every query runs several times, and the queries alternate. The caller
-//! kills the nodes, and makes sure that this process cannot read the devices of killed nodes
+//! A measurement has phases. First all nodes are available, then they are lost one after the other,
+//! then all are back. In each phase, every query runs several times, and the queries alternate. The
+//! caller kills the nodes, and makes sure that this process cannot read the devices of killed nodes
 //! directly.
 //!
 //! Invariants

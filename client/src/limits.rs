@@ -217,6 +217,8 @@ pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;
 pub const LOCAL_POOL_BYTES: usize = 128 << 20;
 /// The pieces in which the pool is allocated.
 pub const LOCAL_PIECE_BYTES: usize = 8 * HUGE_PAGE_BYTES;
+/// How long the pool is not grown after the system had no memory for it.
+pub const LOCAL_GROWTH_PAUSE: Duration = Duration::from_secs(1);
 /// Memory into which they are read when the pool is exhausted; pages are copied out of it at once.
 pub const LOCAL_RESERVE_BYTES: usize = 8 << 20;
 /// Reads in flight at local devices.

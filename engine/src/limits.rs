@@ -147,8 +147,8 @@ pub(crate) const UNHEARD_CLOSING_WAIT: Duration = Duration::from_secs(20);
 pub(crate) const QUERY_ATTEMPTS_MAX: u32 = 9;
 /// Attempts of a statement whose rows other transactions change meanwhile.
 pub(crate) const CONFLICT_ATTEMPTS_MAX: u32 = 256;
-/// The maximum pause before another one. It is random, so that two statements do not collide again and
-/// again.
+/// The maximum pause before another one. It is random, so that two statements do not collide again
+/// and again.
 pub(crate) const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(64);
 /// The maximum rows, in segments written since a transaction began, among which its rows are
 /// searched.

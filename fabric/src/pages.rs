@@ -12,8 +12,8 @@
 //! - Huge pages are optional: without them everything works on small pages.
 //! - Mapping allocates nothing: the owner populates the parts that are about to be used, and a peer
 //!   maps their pages when it first touches them.
-//! - Only the populated part is allocated. Where it does not fill a whole huge page (at its ends, or
-//!   if it is short), it lies on small pages.
+//! - Only the populated part is allocated. Where it does not fill a whole huge page (at its ends,
+//!   or if it is short), it lies on small pages.
 #![expect(unsafe_code, reason = "maps shared memory")]
 
 use std::{ffi::c_void, io, ops::Range, os::fd::AsFd, ptr::NonNull};

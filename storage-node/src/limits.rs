@@ -240,8 +240,8 @@ pub const SEEK_PERIOD: Duration = Duration::from_millis(200);
 pub const LOST_END_OTHERS_TIME: Duration = Duration::from_secs(10);
 /// How long it waits if no node answers.
 pub const LOST_END_FIRST_TIME: Duration = Duration::from_secs(30);
-/// How often it asks all nodes again because one that has more became unavailable or refused while
-/// that was fetched (about once a second), and how often it asks a busy node again for a piece.
+/// Attempts to ask all nodes, about one a second, while one that has more becomes unavailable or
+/// refuses when that is fetched; and attempts to ask a busy node for a piece.
 pub const LOST_END_ATTEMPTS_MAX: u32 = 30;
 /// Parts of log replicas that wait for their thread.
 pub const KEEPING_QUEUE_MAX: usize = 64;

@@ -27,7 +27,7 @@ pub(crate) struct BenchParity {
     /// one)
     #[arg(long, value_parser = one_of(&PARITIES), default_value = "2d-xor")]
     pub(crate) parity: Parity,
-    /// Wires, comma-separated: tcp is over loopback
+    /// Wires, comma-separated
     #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',', default_value = "shm,tcp")]
     pub(crate) wires: Vec<Wire>,
     /// Where cells end up, comma-separated: memory (as the paper measures), disk (written and

@@ -122,7 +122,7 @@ fn settle(running: &mut Running<'_>) -> Result<(), String> {
             ran = run(&format!("rebuild|{node}"));
         }
         // A drop that failed may have begun. What is said of its table says to repeat it.
-        if ran.exit != Exit::Code(0) && repeat_drops(world, &ran.out, &run) > 0 {
+        if ran.exit != Exit::Code(0) && repeat_drops(world, &ran.err, &run) {
             ran = run(&format!("rebuild|{node}"));
         }
         world.did(Operation::Rebuild, ran.exit == Exit::Code(0));
@@ -160,13 +160,15 @@ fn settle(running: &mut Running<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Repeats the drops that failed and that `said` says to repeat. Returns their number.
-fn repeat_drops(world: &World, said: &str, run: &impl Fn(&str) -> Ran) -> usize {
+/// Repeats the drops that failed and that `said` says to repeat. Returns whether there are any.
+fn repeat_drops(world: &World, said: &str, run: &impl Fn(&str) -> Ran) -> bool {
     let tables = world.state().tables.clone();
-    let dropped = tables.iter().filter(|table| !table.is_there);
-    let again =
-        dropped.filter(|table| said.contains(&format!("repeat that: `rackscan drop {}`", table.name)));
-    again.map(|table| run(&format!("drop|{}", table.name))).count()
+    let mut again: Vec<&Table> = tables.iter().filter(|table| !table.is_there).collect();
+    again.retain(|table| said.contains(&format!("repeat that: `rackscan drop {}`", table.name)));
+    for table in &again {
+        run(&format!("drop|{}", table.name));
+    }
+    !again.is_empty()
 }
 
 /// Waits until all nodes are up, have all log replicas, and nothing in doubt.

@@ -16,6 +16,7 @@ use std::{
     collections::{HashMap, VecDeque},
     os::fd::AsFd,
     sync::Arc,
+    time::Instant,
 };
 
 use rackscan_device::{
@@ -29,7 +30,7 @@ use super::error::{LocalError, bad_extent};
 use crate::{
     PageBuffer,
     doorbell::Doorbell,
-    limits::{LOCAL_PIECE_BYTES, LOCAL_POOL_BYTES, LOCAL_RESERVE_BYTES},
+    limits::{LOCAL_GROWTH_PAUSE, LOCAL_PIECE_BYTES, LOCAL_POOL_BYTES, LOCAL_RESERVE_BYTES},
     page_buffer::PagePool,
 };
 
@@ -98,11 +99,13 @@ struct Memory {
     /// read few pages.
     pool: Vec<BufferPool>,
     reserve: BufferPool,
+    /// When a lack of memory ended the last attempt to allocate a piece.
+    refused: Option<Instant>,
 }
 
 impl Memory {
     fn allocate() -> Result<Self, PoolError> {
-        Ok(Self { pool: Vec::new(), reserve: new_pool(LOCAL_RESERVE_BYTES)? })
+        Ok(Self { pool: Vec::new(), reserve: new_pool(LOCAL_RESERVE_BYTES)?, refused: None })
     }
 
     /// Memory for a page, from the pool or else from the reserve; `None` if both are exhausted.
@@ -112,16 +115,33 @@ impl Memory {
                 return Ok(Some((buffer, Source::Pool)));
             }
         }
-        // A pool that cannot grow, for a lack of memory, is as good as exhausted.
-        if self.pool.len() < LOCAL_POOL_BYTES / LOCAL_PIECE_BYTES
-            && let Ok(piece) = new_pool(LOCAL_PIECE_BYTES)
-        {
-            let buffer = piece.take(bytes);
-            self.pool.push(piece);
-            return Ok(Some((buffer?, Source::Pool)));
+        if let Some(piece) = self.grow() {
+            return Ok(Some((piece.take(bytes)?, Source::Pool)));
         }
         let buffer = available(self.reserve.take(bytes))?;
         Ok(buffer.map(|buffer| (buffer, Source::Reserve)))
+    }
+}
+
+impl Memory {
+    /// Allocates another piece of the pool. `None` if it has all of its memory, or the system had
+    /// none a moment ago: then the pool is as good as exhausted.
+    fn grow(&mut self) -> Option<&BufferPool> {
+        let is_whole = self.pool.len() == LOCAL_POOL_BYTES / LOCAL_PIECE_BYTES;
+        if is_whole || self.refused.is_some_and(|refused| refused.elapsed() < LOCAL_GROWTH_PAUSE) {
+            return None;
+        }
+        match new_pool(LOCAL_PIECE_BYTES) {
+            Ok(piece) => {
+                self.pool.push(piece);
+                self.pool.last()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "local reads are slower: the memory that they read into cannot grow");
+                self.refused = Some(Instant::now());
+                None
+            }
+        }
     }
 }
 

@@ -329,9 +329,11 @@ fn problem(
         .filter(|other| !unavailable.contains(other) && !has_published(catalogs, **other, definition))
         .count();
     without.filter(|_| lost + missing >= protection.lost_max()).map(|other| {
+        let name = &definition.name;
+        let is_plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+        let command = if is_plain { format!(": `rackscan drop {name}`") } else { String::new() };
         format!(
-            "node {other} has not published it either: it is being dropped or replaced, or too many nodes have lost it; if a drop of it was interrupted, repeat that: `rackscan drop {}`",
-            definition.name
+            "node {other} has not published it either: it is being dropped or replaced, or too many nodes have lost it; if a drop of it was interrupted, repeat that{command}"
         )
     })
 }

@@ -188,3 +188,12 @@ fn only_keys_of_the_system_can_be_followed() {
         "{error}"
     );
 }
+
+#[test]
+fn a_follower_with_too_little_memory_is_refused() {
+    let scene = Scene::start(WIRES[0], 1);
+    let mut options = follower_options(&scene);
+    options.lines.memory_bytes = 128 << 10;
+    let error = Follower::open(options).unwrap_err().to_string();
+    assert!(error.contains("131072"), "{error}");
+}

@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - The pieces cover the transfer without gaps or overlaps. Two pieces meet at a multiple of the
-//!   granule (the unit that is never torn) in the remote memory. The first piece begins and the last
-//!   one ends where the transfer does.
+//!   granule (the unit that is never torn) in the remote memory. The first piece begins and the
+//!   last one ends where the transfer does.
 //! - A write copies its source no later than its completion, because the side that posted it may
 //!   change the source afterwards.
 //! - Where two writes of a connection overlap, the later one's piece moves after the earlier one's.

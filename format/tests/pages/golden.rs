@@ -4,8 +4,8 @@
 //!     RACKSCAN_WRITE_GOLDEN=1 cargo test -p rackscan-format --test pages golden
 //!
 //! which never overwrites a file. A new encoding adds a number and a file. A change of an existing
-//! layout raises `FORMAT_VERSION`; `PageView` must then read both versions, because stored pages are
-//! never rewritten.
+//! layout raises `FORMAT_VERSION`; `PageView` must then read both versions, because stored pages
+//! are never rewritten.
 
 use crate::sample::{Column, decode, encode, identity, one_of_each};
 use rackscan_format::page::PageView;

@@ -218,7 +218,7 @@ impl<'a> Lines<'a> {
         };
         Table {
             caption: format!(
-                "The quickest of each placement, pages of {} (table 4.6); processor time in percent of all cores (-: too few ticks of 10 ms to tell modes apart)",
+                "The quickest of each placement, pages of {} (table 4.6); processor time in percent of all cores (-: too short to tell the modes apart)",
                 size_name(size)
             ),
             head: head.collect(),

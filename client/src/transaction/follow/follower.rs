@@ -82,15 +82,16 @@ impl Follower {
                 SYSTEM_PREFIX.escape_ascii()
             )));
         }
-        let parts = MemoryParts::of_follower(lines.memory_bytes);
         let silent = |cluster: &Cluster| {
             let nodes = cluster.nodes().filter(|node| cluster.unresponsive_for(*node).is_some());
             nodes.collect::<Vec<_>>()
         };
         let unresponsive = copies.as_ref().map(silent).unwrap_or_default();
+        let memory_bytes = lines.memory_bytes;
         let options = SessionOptions { timeout, places_max: 0, ..SessionOptions::new(lines) };
         let mut session = Session::open_without(options, &unresponsive)?;
-        session.parts = parts;
+        // The session has checked that there is enough.
+        session.parts = MemoryParts::of_follower(memory_bytes);
         session.follower_events = Some(VecDeque::new());
         let copies = copies.filter(|cluster| cluster.unavailable_max() > 0);
         if copies.is_some() {
