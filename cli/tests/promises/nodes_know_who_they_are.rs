@@ -1,7 +1,7 @@
 //! Tests that a node's identity is in its data folder, whoever listens at its address: copies,
 //! other nodes and old snapshots are detected, and the messages name a way out.
 
-use super::support::{Data, kill, pids, protected};
+use super::support::{Data, kill, pids, protected, wait_for_log_replicas};
 use std::{
     fs,
     net::TcpListener,
@@ -107,6 +107,7 @@ fn a_node_that_is_restored_from_a_snapshot_is_left_out_and_comes_back_by_a_rebui
     let values = get(&data);
     assert_eq!(values.matches("new").count(), 40, "{values}");
     // It tolerates what it tolerated before.
+    wait_for_log_replicas(&data);
     let pids = pids(&data);
     kill(pids[0]);
     kill(pids[2]);
