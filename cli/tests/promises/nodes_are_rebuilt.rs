@@ -1,7 +1,7 @@
 //! Tests that `fsck` reports corrupt bytes and lost devices, `scrub` and `rebuild` repair them, and
 //! all answers stay the same meanwhile.
 
-use super::support::{Data, flip, kill, pids, protected};
+use super::support::{Data, flip, kill, pids, protected, wait_for_log_replicas};
 use std::path::{Path, PathBuf};
 
 const FEW: &str = "query q01 q03 q06 --format csv";
@@ -76,6 +76,7 @@ fn a_node_that_has_lost_everything_is_rebuilt_in_a_new_folder_and_others_may_go_
     // With nothing left to do it succeeds.
     assert!(data.run("rebuild 2").succeeds().contains("there"));
 
+    wait_for_log_replicas(&data);
     let pids = pids(&data);
     kill(pids[1]);
     kill(pids[3]);

@@ -167,6 +167,7 @@ pub(crate) fn protected(name: &str) -> Data {
     let changes = "update orders set o_comment = 'late' where o_orderkey <= 400; delete from lineitem where l_orderkey in (1, 2, 3, 7); \
                    insert into region values (5, 'ATLANTIS', 'far')";
     data.run_words(&["sql", changes], "").succeeds();
+    wait_for_log_replicas(&data);
     data
 }
 
