@@ -121,9 +121,7 @@ impl Memory {
         let buffer = available(self.reserve.take(bytes))?;
         Ok(buffer.map(|buffer| (buffer, Source::Reserve)))
     }
-}
 
-impl Memory {
     /// Allocates another piece of the pool. `None` if it has all of its memory, or the system had
     /// none a moment ago: then the pool is as good as exhausted.
     fn grow(&mut self) -> Option<&BufferPool> {
