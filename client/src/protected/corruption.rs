@@ -2,7 +2,8 @@
 //!
 //! | what a read finds | what happens |
 //! |---|---|
-//! | a page from the node or from an attached device has a wrong checksum or identity | the page is reconstructed, and repaired at the node |
+//! | a page from the node has a wrong checksum or identity | the page is reconstructed, and repaired at the node |
+//! | a page from an attached device has a wrong checksum or identity | the same, if its node still has the segment: the reader does not see when the node frees it and uses its space again |
 //! | a node cannot read its device | its pages are requested one by one; those that it refuses are reconstructed and repaired |
 //! | a node does not know a segment that it must have according to another node's map | the pages are reconstructed; [`Cluster::rebuild`] restores the node |
 //!
@@ -79,7 +80,8 @@ impl Cluster {
     /// cost to `fetched`.
     ///
     /// # Errors
-    /// Pages that cannot be reconstructed.
+    /// Pages that cannot be reconstructed; the node's refusal, if it has no such segment any more,
+    /// because the table was replaced while its devices were read.
     pub async fn made_right(
         &self,
         node: NodeId,
@@ -88,8 +90,25 @@ impl Cluster {
         pages: Vec<PageBuffer>,
         fetched: &mut FetchedPages,
     ) -> Result<Vec<PageBuffer>, ClientError> {
+        if !self.shared.maps.protects(table) {
+            return Ok(pages);
+        }
         let mut found: Vec<Option<PageBuffer>> = pages.into_iter().map(Some).collect();
-        self.replace_corrupt(node, (table, segment), wanted, &mut found, fetched).await?;
+        let mut read = wanted.iter().zip(found.iter_mut().flatten());
+        let wrong = read.find_map(|(page, found)| {
+            let identity = PageIdentity { table, segment, column: page.column, page: page.page };
+            found.verify(&identity).is_err().then_some(page)
+        });
+        if let Some(page) = wrong {
+            let one = std::slice::from_ref(page);
+            // Unless the node refuses, it has the segment or is lost: the page is reconstructed.
+            if let Err(refused) = self.request_pages(node, (table, segment), one, None, fetched).await
+                && refused.is_not_found()
+            {
+                self.refused_pages(node, (table, segment), one, refused, fetched).await?;
+            }
+            self.replace_corrupt(node, (table, segment), wanted, &mut found, fetched).await?;
+        }
         Ok(found.into_iter().flatten().collect())
     }
 

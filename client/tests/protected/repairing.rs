@@ -266,6 +266,27 @@ async fn what_more_nodes_lose_than_parity_bears_is_named_and_nothing_is_put_in_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_was_read_from_the_device_of_a_dropped_table_is_refused_and_not_called_corrupt() {
+    let (rack, cluster, _) = four().await;
+    let before = table(&cluster, 7).await;
+    let placed = &before.segments[0];
+    let segment = (placed.directory.table, placed.directory.segment);
+    let pages = wanted(placed);
+    // The page of another table in place of its own: as if the space was used again.
+    load(&cluster, definition(8, &rack.ids(), None), &[1, 1, 1, 1]).await;
+    let new = &table(&cluster, 8).await.segments[0];
+    let mut fetched =
+        cluster.fetch(new.node, TableId(8), new.directory.segment, &wanted(new)[..1]).await.unwrap();
+    let other = fetched.pages.pop().into_iter().collect();
+    let dropping = rack.connect(0).await.unwrap();
+    dropping.drop_published(TableId(7)).await.unwrap();
+    let read = cluster.made_right(placed.node, segment, &pages[..1], other, &mut fetched).await;
+    let error = read.map(|pages| pages.len()).unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+    assert_eq!((cluster.corrupt_pages().found, fetched.reconstructed_pages), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_corrupt_page_of_a_table_without_parity_comes_as_it_is_and_is_not_scrubbed() {
     let rack = Rack::new(3);
     let cluster = rack.connect(0).await.unwrap();
