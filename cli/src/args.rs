@@ -19,6 +19,8 @@ mod refresh;
 mod repair;
 mod replay;
 mod stripe;
+mod unused;
+mod used_options;
 mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -34,7 +34,7 @@ use crate::{
         REQUESTS_PER_NODE_MAX, SLOT_BYTES,
     },
     members::ExpectedIdentity,
-    message_names::{request_name, unexpected_answer},
+    message_names::unexpected_answer,
     node_state::NodeState,
     page_buffer::PagePool,
     protected::{BackgroundRepairs, KnownMaps},
@@ -287,7 +287,7 @@ impl Cluster {
         span: Option<Span>,
         race: Option<Hedge>,
     ) -> Result<Reply, ClientError> {
-        let (position, during) = (self.position(node)?, request_name(&request));
+        let (position, during) = (self.position(node)?, request.name());
         let node = &self.shared.nodes[position];
         self.check_available(node, &request, during)?;
         let permits = Arc::clone(&node.permits);
@@ -323,7 +323,7 @@ impl Cluster {
         let Ok(position) = self.position(node) else { return false };
         let permits = Arc::clone(&self.shared.nodes[position].permits);
         let Ok(permit) = permits.try_acquire_owned() else { return false };
-        let (during, deadline) = (request_name(&request), Instant::now() + self.shared.request_timeout);
+        let (during, deadline) = (request.name(), Instant::now() + self.shared.request_timeout);
         let (permit, can_go_without) = (Some(permit), false);
         let job = Job {
             node: position,
@@ -341,7 +341,7 @@ impl Cluster {
 
     /// Sends a request whose answer is [`Answer::Done`].
     pub(crate) async fn ask_done(&self, node: NodeId, request: Request) -> Result<Reply, ClientError> {
-        let during = request_name(&request);
+        let during = request.name();
         let mut reply = self.ask(node, request, None).await?;
         match reply.take_answer(node, during)? {
             Answer::Done => Ok(reply),

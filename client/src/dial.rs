@@ -25,10 +25,10 @@ use rackscan_format::{
 use crate::{
     ClientError,
     cache::{Opened, RemoteCache},
-    limits::{CONNECT_TIME_MAX, GREETING_TIME_MAX},
+    limits::{CONNECT_TIME_MAX, GREETING_TIME_MAX, REGISTER_PAUSE},
     lines::Posts,
     members::{ExpectedIdentity, listed},
-    message_names::{request_name, unexpected_answer},
+    message_names::unexpected_answer,
 };
 
 /// Everything that is needed to connect to a node and to check it.
@@ -62,9 +62,6 @@ pub(crate) struct VerifiedConnection {
     /// Post boxes, if they were asked for and the node provides them.
     pub(crate) posts: Option<Posts>,
 }
-
-/// Pause before a registration is tried again while the node is busy with earlier ones.
-const REGISTER_PAUSE: Duration = Duration::from_millis(1);
 
 impl Dial {
     /// Connects, registers the target memory and asks the node for its status. A node that has
@@ -211,7 +208,7 @@ impl Dial {
         request: Request,
         deadline: Instant,
     ) -> Result<Answer, ClientError> {
-        let during = request_name(&request);
+        let during = request.name();
         let request = RequestMessage { id: RequestId(0), request };
         let bytes =
             request.encode().map_err(|source| ClientError::TooLarge { node: self.node, during, source })?;

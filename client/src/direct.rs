@@ -46,7 +46,6 @@ use crate::{
     dial::{Dial, VerifiedConnection},
     limits::DIRECT_DEPTH_MAX,
     members::ExpectedIdentity,
-    message_names::request_name,
 };
 use cached::{Cached, TakeOutcome};
 pub use error::DirectError;
@@ -365,7 +364,7 @@ impl DirectLine {
             return Err(DirectError::Unfinished { outstanding: self.outstanding.len() });
         }
         self.check_open()?;
-        let during = request_name(&request);
+        let during = request.name();
         self.encode(&RequestMessage { id: RequestId(id), request })?;
         let mut done = Vec::new();
         while done.is_empty() {

@@ -226,19 +226,40 @@ fn fitting(pages: &[PageWanted]) -> usize {
 
 /// Adds the cost of a further request.
 fn add(sum: &mut Cost, cost: &Cost) {
-    sum.pages_read = sum.pages_read.saturating_add(cost.pages_read);
-    sum.pages_cached = sum.pages_cached.saturating_add(cost.pages_cached);
-    sum.pages_skipped_by_zone = sum.pages_skipped_by_zone.saturating_add(cost.pages_skipped_by_zone);
+    // All fields are named, so that a new one does not compile before it is added here.
+    let &Cost {
+        pages_read,
+        pages_cached,
+        pages_skipped_by_zone,
+        pages_skipped_by_selection,
+        disk_bytes,
+        cached_bytes,
+        rows_scanned,
+        rows_selected,
+        keys_tested,
+        keys_kept,
+        elapsed_us,
+        cpu_us,
+        queued_us,
+        worker_us,
+        read_us,
+    } = cost;
+    sum.pages_read = sum.pages_read.saturating_add(pages_read);
+    sum.pages_cached = sum.pages_cached.saturating_add(pages_cached);
+    sum.pages_skipped_by_zone = sum.pages_skipped_by_zone.saturating_add(pages_skipped_by_zone);
     sum.pages_skipped_by_selection =
-        sum.pages_skipped_by_selection.saturating_add(cost.pages_skipped_by_selection);
-    sum.disk_bytes = sum.disk_bytes.saturating_add(cost.disk_bytes);
-    sum.rows_scanned = sum.rows_scanned.saturating_add(cost.rows_scanned);
-    sum.rows_selected = sum.rows_selected.saturating_add(cost.rows_selected);
-    sum.elapsed_us = sum.elapsed_us.saturating_add(cost.elapsed_us);
-    sum.cpu_us = sum.cpu_us.saturating_add(cost.cpu_us);
-    sum.queued_us = sum.queued_us.saturating_add(cost.queued_us);
-    sum.worker_us = sum.worker_us.saturating_add(cost.worker_us);
-    sum.read_us = sum.read_us.saturating_add(cost.read_us);
+        sum.pages_skipped_by_selection.saturating_add(pages_skipped_by_selection);
+    sum.disk_bytes = sum.disk_bytes.saturating_add(disk_bytes);
+    sum.cached_bytes = sum.cached_bytes.saturating_add(cached_bytes);
+    sum.rows_scanned = sum.rows_scanned.saturating_add(rows_scanned);
+    sum.rows_selected = sum.rows_selected.saturating_add(rows_selected);
+    sum.keys_tested = sum.keys_tested.saturating_add(keys_tested);
+    sum.keys_kept = sum.keys_kept.saturating_add(keys_kept);
+    sum.elapsed_us = sum.elapsed_us.saturating_add(elapsed_us);
+    sum.cpu_us = sum.cpu_us.saturating_add(cpu_us);
+    sum.queued_us = sum.queued_us.saturating_add(queued_us);
+    sum.worker_us = sum.worker_us.saturating_add(worker_us);
+    sum.read_us = sum.read_us.saturating_add(read_us);
 }
 
 #[cfg(test)]

@@ -11,8 +11,7 @@ use rackscan_format::{
 use rackscan_scan::PageWanted;
 
 use crate::{
-    ClientError, Cluster, FetchedPages, PageBuffer, cluster::Node, driver::Reply, hedge::Hedge,
-    message_names::request_name, target::Span,
+    ClientError, Cluster, FetchedPages, PageBuffer, cluster::Node, driver::Reply, hedge::Hedge, target::Span,
 };
 
 /// A page, and when its node was asked for it if it was read from a device.
@@ -38,7 +37,7 @@ impl Cluster {
         if !self.can_go_without(&request) {
             return self.ask(node, request, Some(span)).await;
         }
-        let (asked, during) = (Instant::now(), request_name(&request));
+        let (asked, during) = (Instant::now(), request.name());
         let (race, noticed) = Hedge::of(1);
         let asking = pin!(self.ask_hedged(node, request, Some(span), Some(race)));
         match select(asking, noticed).await {

@@ -2,8 +2,8 @@
 //! even if the table is replaced or dropped.
 //!
 //! Invariants
-//! - A node keeps the held segments until the [`TablesHold`] is dropped, its connection ends or the
-//!   node stops.
+//! - A node keeps the held segments until the [`TablesHold`] is dropped, the client's connection to
+//!   the node ends, or the node stops. Nodes that were unavailable hold nothing.
 //! - Only a published table can be held, not one that was replaced or dropped before.
 
 use std::sync::Arc;

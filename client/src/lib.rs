@@ -34,6 +34,7 @@
 //! | `cluster`, `endpoint`, `dial`, `members`, `reach` | connecting to all nodes, and checks that they are the right ones |
 //! | `driver`, `pulse`, `doorbell`, `message_names` | the thread that owns a cluster's connections |
 //! | `node_state`, `unavailable` | which nodes are unavailable, and requests that are refused for that reason |
+//! | `retry` | how often an operation that others disturb is attempted |
 //! | `hedge`, `hedged_reads` | reads that other nodes answer when one node is far slower |
 //! | `fetch`, `cache`, `page_buffer`, `target` | pages of a segment, caches of pages, memory |
 //! | `process`, `status`, `catalog`, `hold` | scans at nodes, the status and the tables of nodes |

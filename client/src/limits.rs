@@ -1,4 +1,4 @@
-//! Defines the bounds of all queues, pools and waits of this crate. Relations between them are
+//! Defines the bounds of the queues, pools and waits of this crate. Relations between them are
 //! asserted at compile time.
 
 use std::time::Duration;
@@ -17,6 +17,8 @@ pub const MEMORY_BYTES_MIN: usize = 2 * PAGE_BYTES_MAX as usize;
 pub const SLOT_BYTES: usize = 64 << 10;
 /// Target memory is allocated in pieces of this many bytes, when spans are first granted from them.
 pub const POPULATE_BYTES: usize = 8 * HUGE_PAGE_BYTES;
+/// Pause before a registration is tried again while the node is busy with earlier ones.
+pub const REGISTER_PAUSE: Duration = Duration::from_millis(1);
 /// At most one part in so many of the target memory may be kept for key filters.
 pub const KEPT_SHARE: usize = 4;
 /// Maximum bytes of one fetch; a larger one is split, so that many fetches share the target memory.

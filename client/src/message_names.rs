@@ -1,9 +1,6 @@
-//! Names requests and answers in error messages and logs.
+//! Names answers in error messages; requests have their names in `rackscan_format`.
 
-use rackscan_format::{
-    ids::NodeId,
-    message::{Answer, Request},
-};
+use rackscan_format::{ids::NodeId, message::Answer};
 
 use crate::ClientError;
 
@@ -32,42 +29,4 @@ pub(crate) fn unexpected_answer(
         Answer::Transferred { .. } => "the end of a raw request",
     };
     ClientError::BadAnswer { node, during, found: found.to_owned(), expected: expected.to_owned() }
-}
-
-/// The name of a request, for error messages and logs.
-pub(crate) fn request_name(request: &Request) -> &'static str {
-    match request {
-        Request::Status => "status",
-        Request::Catalog { .. } => "catalog",
-        Request::Fetch { .. } => "fetch",
-        Request::Process { .. } => "process",
-        Request::Append { .. } => "append",
-        Request::Keep { .. } => "keep",
-        Request::ReadRaw { .. } => "raw read",
-        Request::WriteRaw { .. } => "raw write",
-        Request::AppendParity(_) => "append parity",
-        Request::ReserveParity(_) => "reserve parity",
-        Request::LoadHeld(_) => "load held",
-        Request::KeepMap(_) => "keep map",
-        Request::ReadMap(_) => "read map",
-        Request::Verify(_) => "verify",
-        Request::Repair(_) => "repair",
-        Request::Adopt(_) => "adopt",
-        Request::PreparePublish { .. } => "prepare",
-        Request::CommitPublish { .. } | Request::CommitInPlace { .. } => "commit",
-        Request::AbortLoad { .. } => "abort",
-        Request::Drop { .. } => "drop",
-        Request::Echo { .. } => "echo",
-        Request::OpenCache => "open cache",
-        Request::CacheUsed { .. } => "cache used",
-        Request::OpenParticipant => "open participant",
-        Request::OpenPosts { .. } => "open posts",
-        Request::Transact { .. } => "transact",
-        Request::KeepLog(_) => "keep log",
-        Request::AcceptLoss => "accept loss",
-        Request::HoldTables(_) => "hold tables",
-        Request::ReleaseTables(_) => "release tables",
-        Request::CopyOfLog(_) => "copy of log",
-        Request::Stop => "stop",
-    }
 }

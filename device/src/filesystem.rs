@@ -74,6 +74,15 @@ pub(crate) fn reads_through_page_cache(
     first_page_is_resident(&file)
 }
 
+/// The name of the filesystem at `path`, if it keeps files in memory only.
+///
+/// # Errors
+/// The path does not exist or cannot be read.
+pub fn memory_filesystem(path: &Path) -> std::io::Result<Option<&'static str>> {
+    let name = name_of(statfs(path)?.f_type);
+    Ok(MEMORY_ONLY.into_iter().find(|known| *known == name))
+}
+
 /// The name of the filesystem at `path`, for messages.
 pub(crate) fn name_at(path: &Path) -> String {
     statfs(path).map_or_else(|_| "its filesystem".to_owned(), |status| name_of(status.f_type))

@@ -95,6 +95,7 @@ pub use error::{
     OpenError, PinError, ReadAllError, ReapError, Refused, ResidencyError, RingError, SubmitError,
 };
 pub use fault::{IoFault, Operation};
+pub use filesystem::memory_filesystem;
 pub use io::DeviceIo;
 pub use memory::{Buffer, BufferPool, ExternalMemory, PoolError, TakeError};
 pub use pin::{allowed_cores, pin_current_thread};
@@ -104,4 +105,4 @@ pub use request::{
 };
 pub use residency::resident_bytes;
 pub use ring::{BufferRegistration, HandOver, Ring, RingConfig, RingReport};
-pub use threads::{PreadPool, ThreadPerRequest, ThreadedConfig, ThreadedIo};
+pub use threads::{BlockingIo, PreadPool, ThreadPerRequest, ThreadedConfig, ThreadedIo};

@@ -85,7 +85,7 @@ impl IoMemory {
 
 /// The error of [`IoMemory::into_buffer`], which returns the memory.
 #[derive(Debug, thiserror::Error)]
-#[error("this memory is not a pool buffer")]
+#[error("this memory is external (mapped by its owner), expected a buffer of a BufferPool")]
 pub struct NotABuffer(pub IoMemory);
 
 impl From<Buffer> for IoMemory {

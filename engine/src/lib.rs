@@ -41,6 +41,7 @@
 //! - `explain`, `report`, `sql_text`, `trace`: how a query would run and how it ran.
 //! - `error`, `limits`, `time_texts`: errors and their SQLSTATEs, limits, parsing of time
 //!   constants.
+//! - `visitors`: visits statements and plans, with each walk compiled once.
 //!
 //! An example: statements without tables get the answers of PostgreSQL. An [`Engine`] gives such
 //! answers for the tables of a cluster.

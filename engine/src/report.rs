@@ -333,12 +333,6 @@ impl ScanFigures {
             self.by_placement.entry(*placement).or_default().add(figures);
         }
     }
-
-    /// Pages that were not read, for whatever reason.
-    #[must_use]
-    pub fn pages_skipped(&self) -> u64 {
-        self.work.pages_skipped_by_zone + self.work.pages_skipped_by_selection
-    }
 }
 
 /// What a placement would cost for a whole scan.

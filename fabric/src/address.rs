@@ -33,6 +33,28 @@ impl Wire {
     pub fn outlives_refusal(self) -> bool {
         self != Self::Verbs
     }
+
+    /// Whether a process maps the memory that its peer has registered, and so reads and writes it
+    /// with its own loads and stores. Only on `shm`: elsewhere a connection moves copies.
+    #[must_use]
+    pub fn maps_memory(self) -> bool {
+        self == Self::Shm
+    }
+
+    /// Whether a connection has resources of an adapter (a queue pair and its scratch memory),
+    /// which are allocated at once. Only on `verbs`.
+    #[must_use]
+    pub fn has_adapter(self) -> bool {
+        self == Self::Verbs
+    }
+
+    /// Whether a one-sided write alone cannot wake a peer that sleeps, not even with
+    /// [`crate::Connection::wake`]. So on `verbs`: the adapter writes without the peer's processor,
+    /// and only an immediate or a message causes an event there.
+    #[must_use]
+    pub fn write_wakes_nobody(self) -> bool {
+        self == Self::Verbs
+    }
 }
 
 impl fmt::Display for Wire {

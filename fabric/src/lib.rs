@@ -82,7 +82,7 @@
 //! wire                          the trait that each wire implements:
 //!     shm/  tcp/  verbs/  sim/
 //! address  counters  error  limits      used by all of the above
-//! doorbell  guarded  spin  stream       waking, locking, polling, sockets
+//! doorbell  guarded  spin  stream  timeout      waking, locking, polling, sockets, waits
 //! descriptors  inherited  priority  wall        settings of the process, and its clock
 //! ```
 //!

@@ -43,7 +43,7 @@ impl Range {
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = if low <= high { (low, high) } else { (1.0, 1.0) };
         match scale {
-            Scale::Linear => Self::linear(low, high, start),
+            Scale::Linear | Scale::Automatic => Self::linear(low, high, start),
             Scale::Log2 => Self::logarithmic(scale, low.log2().floor(), high.log2().ceil(), 2.0),
             Scale::Log10 => {
                 // Rounded to 1, 2 or 5 times a power of ten, so a range within one decade does not
@@ -84,7 +84,7 @@ impl Range {
     /// The position of `value` between the ends of the range: 0 to 1.
     pub(crate) fn position(&self, value: f64) -> f64 {
         match self.scale {
-            Scale::Linear => (value - self.low) / (self.high - self.low),
+            Scale::Linear | Scale::Automatic => (value - self.low) / (self.high - self.low),
             Scale::Log2 | Scale::Log10 => (value / self.low).ln() / (self.high / self.low).ln(),
         }
     }
@@ -97,7 +97,7 @@ impl Range {
     /// The ticks, with labels in the format of `axis`.
     pub(crate) fn ticks(&self, axis: &Axis) -> Vec<Tick> {
         let values = match self.scale {
-            Scale::Linear => self.linear_ticks(axis.ticks),
+            Scale::Linear | Scale::Automatic => self.linear_ticks(axis.ticks),
             Scale::Log2 => self.powers_of_two(),
             Scale::Log10 => self.decimal_ticks(),
         };

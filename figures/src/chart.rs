@@ -1,7 +1,7 @@
 //! Defines a chart as data, and checks whether it can be drawn.
 
 use crate::error::FigureError;
-use crate::limits::{GROUPS_MAX, POINTS_MAX, SERIES_MAX};
+use crate::limits::{CRUSHED, GROUPS_MAX, POINTS_MAX, SERIES_MAX};
 
 /// A chart of some series of points.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +63,10 @@ pub enum Scale {
     Log2,
     /// Equal ratios are equally far apart; ticks at powers of ten.
     Log10,
+    /// Of the axis at the left: `Linear`, or `Log10` where the greatest value of one series is more
+    /// than [`CRUSHED`](crate::CRUSHED) times that of another one, which would lie on the axis
+    /// otherwise.
+    Automatic,
 }
 
 /// How the ticks of an axis are labelled.
@@ -81,14 +85,32 @@ pub struct Series {
     pub name: String,
     /// Its points.
     pub points: Vec<Point>,
+    /// Whether it is a limit that does not depend on `x`: a line across the whole picture at the
+    /// height of its first point.
+    pub is_level: bool,
 }
 
 impl Series {
+    /// A series of points.
+    #[must_use]
+    pub fn of(name: impl Into<String>, points: Vec<Point>) -> Self {
+        Self { name: name.into(), points, is_level: false }
+    }
+
     /// A series without error bars.
     #[must_use]
     pub fn new(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        let points = points.into_iter().map(|(x, y)| Point { x, y, bar: None }).collect();
-        Self { name: name.into(), points }
+        Self::of(name, points.into_iter().map(|(x, y)| Point { x, y, bar: None }).collect())
+    }
+
+    /// A line across the whole picture at this height.
+    #[must_use]
+    pub fn level(name: impl Into<String>, y: f64) -> Self {
+        Self { is_level: true, ..Self::new(name, [(0.0, y)]) }
+    }
+
+    fn greatest(&self) -> Option<f64> {
+        self.points.iter().map(|point| point.y).reduce(f64::max)
     }
 }
 
@@ -104,6 +126,18 @@ pub struct Point {
 }
 
 impl Chart {
+    /// The scale of the axis at the left: not `Automatic`.
+    pub(crate) fn y_scale(&self) -> Scale {
+        if self.y.scale != Scale::Automatic {
+            return self.y.scale;
+        }
+        let greatest = || self.series.iter().filter_map(Series::greatest);
+        let (most, least) = (greatest().fold(0.0, f64::max), greatest().fold(f64::INFINITY, f64::min));
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let all_positive = points().all(|point| point.bar.map_or(point.y, |(low, _)| low) > 0.0);
+        if all_positive && least * CRUSHED < most { Scale::Log10 } else { Scale::Linear }
+    }
+
     /// Checks that every value has a place on its axis and that nothing exceeds the limits.
     pub(crate) fn check(&self) -> Result<(), FigureError> {
         let chart = || self.title.clone();
@@ -132,14 +166,16 @@ impl Chart {
     }
 
     fn check_point(&self, series: &Series, at: usize, point: &Point) -> Result<(), FigureError> {
+        let (is_level, y_scale) = (series.is_level, self.y_scale());
         let (chart, series) = (|| self.title.clone(), || series.name.clone());
         let (low, high) = point.bar.unwrap_or((point.y, point.y));
-        let x_scale = if matches!(self.kind, Kind::Bars(_)) { Scale::Linear } else { self.x.scale };
+        let has_place = !is_level && !matches!(self.kind, Kind::Bars(_));
+        let x_scale = if has_place { self.x.scale } else { Scale::Linear };
         let parts = [
             ("x", point.x, x_scale),
-            ("y", point.y, self.y.scale),
-            ("a bar from", low, self.y.scale),
-            ("a bar to", high, self.y.scale),
+            ("y", point.y, y_scale),
+            ("a bar from", low, y_scale),
+            ("a bar to", high, y_scale),
         ];
         for (what, value, scale) in parts {
             if !value.is_finite() {
@@ -151,7 +187,7 @@ impl Chart {
                     value,
                 });
             }
-            if scale != Scale::Linear && value <= 0.0 {
+            if matches!(scale, Scale::Log2 | Scale::Log10) && value <= 0.0 {
                 return Err(FigureError::NotPositive {
                     chart: chart(),
                     series: series(),
@@ -171,7 +207,9 @@ impl Chart {
                 high,
             });
         }
-        if let Kind::Bars(groups) = &self.kind {
+        if let Kind::Bars(groups) = &self.kind
+            && !is_level
+        {
             let inside = point.x >= 0.0 && point.x < groups.len() as f64 && point.x.fract() == 0.0;
             if !inside {
                 return Err(FigureError::NoSuchGroup {
@@ -184,5 +222,29 @@ impl Chart {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(series: Vec<Series>) -> Scale {
+        let (x, y) = (Axis::new("x", Scale::Linear), Axis::new("y", Scale::Automatic));
+        Chart { title: String::new(), kind: Kind::Lines, x, y, series }.y_scale()
+    }
+
+    #[test]
+    fn an_automatic_scale_is_logarithmic_where_one_series_would_crush_another() {
+        let low = || Series::new("low", [(1.0, 3.0), (2.0, 5.0)]);
+        assert_eq!(scale(vec![low(), Series::new("high", [(1.0, 90.0)])]), Scale::Linear);
+        assert_eq!(scale(vec![low(), Series::new("high", [(1.0, 120.0)])]), Scale::Log10);
+        assert_eq!(scale(vec![low(), Series::level("limit", 120.0)]), Scale::Log10);
+        assert_eq!(scale(vec![low()]), Scale::Linear);
+        assert_eq!(
+            scale(vec![Series::new("zero", [(1.0, 0.0)]), Series::level("limit", 9.0)]),
+            Scale::Linear
+        );
+        assert_eq!(scale(Vec::new()), Scale::Linear);
     }
 }

@@ -13,6 +13,9 @@
 //! ```
 //!
 //! Text is set in a monospaced font, so its width is known without reading a font.
+//!
+//! Invariant: values set the range of the axis at the left; ends of error bars extend it by half of
+//! the greatest value at most. A bar that ends further away leaves the picture.
 
 use crate::axis::{Range, RangeStart, Tick};
 use crate::chart::{Axis, Chart, Kind, Point, Scale, Series};
@@ -105,17 +108,22 @@ fn x_range(chart: &Chart) -> Range {
         // Groups stand side by side; their positions do not depend on a range.
         Kind::Bars(_) => Range::around(Scale::Linear, RangeStart::Zero, std::iter::empty()),
         Kind::Lines | Kind::Scatter => {
-            Range::around(chart.x.scale, RangeStart::Values, points(chart).map(|point| point.x))
+            let placed = chart.series.iter().filter(|series| !series.is_level);
+            let values = placed.flat_map(|series| &series.points).map(|point| point.x);
+            Range::around(chart.x.scale, RangeStart::Values, values)
         }
     }
 }
 
 fn y_range(chart: &Chart) -> Range {
+    let values = || points(chart).map(|point| point.y);
+    let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+    let room = (most.abs() / 2.0, least.abs() / 2.0);
     let ends = points(chart).flat_map(|point| {
         let (low, high) = point.bar.unwrap_or((point.y, point.y));
-        [low, high]
+        [low.max(least - room.1), high.min(most + room.0)]
     });
-    Range::around(chart.y.scale, RangeStart::Zero, ends)
+    Range::around(chart.y_scale(), RangeStart::Zero, ends)
 }
 
 /// Reserves space for the labels of ticks at the left and the legend at the right; the plot gets
@@ -195,11 +203,16 @@ fn axis_labels(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart) {
 
 fn series_of(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart, (at, series): (usize, &Series)) {
     let mark = marks::mark_of(at);
+    let stroke = Stroke { colour: mark.colour, width: LINE_PX, dashes: mark.dashes };
     match &chart.kind {
+        _ if series.is_level => {
+            let Plot { left, right, .. } = frame.plot;
+            let y = series.points.first().map(|point| frame.y_px(point.y));
+            out.extend(y.map(|y| Shape::Line { points: vec![(left, y), (right, y)], stroke }));
+        }
         Kind::Bars(groups) => bars(out, frame, (groups.len(), chart.series.len()), (at, series)),
         Kind::Lines => {
             if series.points.len() > 1 {
-                let stroke = Stroke { colour: mark.colour, width: LINE_PX, dashes: mark.dashes };
                 out.push(Shape::Line { points: positions(frame, series), stroke });
             }
             dots(out, frame, (mark, true), series);
@@ -227,7 +240,8 @@ fn dots(out: &mut Vec<Shape>, frame: &Frame, (mark, joined): (Mark, bool), serie
 
 fn error_bar(stroke: Stroke, x: f64, frame: &Frame, point: &Point) -> Option<Shape> {
     let (low, high) = point.bar?;
-    Some(Shape::Bar { x, ends: (frame.y_px(low), frame.y_px(high)), stroke })
+    let inside = |value| frame.y_px(value).clamp(frame.plot.top, frame.plot.bottom);
+    Some(Shape::Bar { x, ends: (inside(low), inside(high)), stroke })
 }
 
 fn bars(
@@ -260,13 +274,14 @@ fn legend(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart) {
     for (line, (at, series)) in named.enumerate() {
         let y = frame.plot.top + 8.0 + line as f64 * LEGEND_LINE_PX;
         let mark = marks::mark_of(at);
+        let stroke = Stroke { colour: mark.colour, width: LINE_PX, dashes: mark.dashes };
         match &chart.kind {
+            _ if series.is_level => out.push(Shape::Line { points: vec![(x, y), (x + 26.0, y)], stroke }),
             Kind::Bars(_) => {
                 let (corner, size) = ((x + 5.0, y - 6.0), (14.0, 12.0));
                 out.push(Shape::Rectangle { corner, size, fill: mark.colour });
             }
             Kind::Lines => {
-                let stroke = Stroke { colour: mark.colour, width: LINE_PX, dashes: mark.dashes };
                 out.push(Shape::Line { points: vec![(x, y), (x + 26.0, y)], stroke });
                 out.extend(marks::shapes_of(mark, (x + 13.0, y)));
             }

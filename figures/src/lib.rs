@@ -74,5 +74,5 @@ mod svg;
 
 pub use chart::{Axis, Chart, Kind, Point, Scale, Series, Ticks};
 pub use error::FigureError;
-pub use limits::{GROUPS_MAX, POINTS_MAX, SERIES_MAX};
+pub use limits::{CRUSHED, GROUPS_MAX, POINTS_MAX, SERIES_MAX};
 pub use report::{Figure, Report, Section, Table};

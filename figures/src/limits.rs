@@ -9,6 +9,10 @@ pub const POINTS_MAX: usize = 10_000;
 /// The maximum number of groups of bars.
 pub const GROUPS_MAX: usize = 64;
 
+/// How many times greater the greatest value of one series may be than that of another one before
+/// an automatic scale becomes logarithmic.
+pub const CRUSHED: f64 = 20.0;
+
 /// The maximum number of points of a series that are drawn with shapes; the shapes of more points
 /// would overlap.
 pub(crate) const MARKED_POINTS_MAX: usize = 200;

@@ -93,11 +93,42 @@ fn table_of(out: &mut String, table: &Table) {
         let _ = writeln!(out, "<caption>{}</caption>", escape(&table.caption));
     }
     let _ = writeln!(out, "<thead><tr>{}</tr></thead>\n<tbody>", row(&table.head, "th"));
-    for cells in &table.rows {
-        let _ = writeln!(out, "<tr>{}</tr>", row(cells, "td"));
+    for cells in aligned(&table.rows) {
+        let _ = writeln!(out, "<tr>{}</tr>", row(&cells, "td"));
     }
     out.push_str("</tbody>\n</table></div>\n");
 }
+
+/// The rows with their numbers aligned by decimal point: a number with fewer decimals than others
+/// of its column gets as much space behind it.
+fn aligned(rows: &[Vec<String>]) -> Vec<Vec<String>> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let most: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().filter_map(|row| decimals(row.get(column)?)).max().unwrap_or(0))
+        .collect();
+    let cell = |(text, most): (&String, &usize)| match decimals(text) {
+        Some(found) if found < *most => {
+            let point = if found == 0 { SPACE_OF_A_POINT } else { "" };
+            let end = text.find(|c: char| !(c.is_ascii_digit() || "+-.".contains(c))).unwrap_or(text.len());
+            let (number, unit) = text.split_at(end);
+            format!("{number}{point}{}{unit}", SPACE_OF_A_DIGIT.repeat(most - found))
+        }
+        _ => text.clone(),
+    };
+    rows.iter().map(|row| row.iter().zip(&most).map(cell).collect()).collect()
+}
+
+/// How many decimals a number has, which a unit may follow; `None` for other texts.
+fn decimals(text: &str) -> Option<usize> {
+    let number = text.split(' ').next()?;
+    number.parse::<f64>().ok()?;
+    Some(number.split_once('.').map_or(0, |(_, decimals)| decimals.len()))
+}
+
+/// U+2007, as wide as a digit where all digits are equally wide.
+const SPACE_OF_A_DIGIT: &str = "\u{2007}";
+/// U+2008, as wide as a point.
+const SPACE_OF_A_POINT: &str = "\u{2008}";
 
 fn figure_of(out: &mut String, drawn: &Drawn<'_>) {
     let name = escape(&drawn.figure.name);
@@ -108,4 +139,20 @@ fn figure_of(out: &mut String, drawn: &Drawn<'_>) {
         drawn.svg,
         escape(&drawn.figure.caption)
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_a_column_are_aligned_by_their_decimal_point() {
+        let rows = [["a", "1.25"], ["1", "10"], ["b", "3.5 %"], ["c", "-"]];
+        let rows: Vec<Vec<String>> =
+            rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
+        let found = aligned(&rows);
+        let second: Vec<&str> = found.iter().map(|row| row[1].as_str()).collect();
+        assert_eq!(second, ["1.25", "10\u{2008}\u{2007}\u{2007}", "3.5\u{2007} %", "-"]);
+        assert_eq!(found[1][0], "1", "a column of whole numbers is as it was");
+    }
 }

@@ -73,8 +73,8 @@ fn a_png_shows_text_and_marks_not_an_empty_sheet() {
 #[test]
 fn bars_stand_in_their_groups_and_carry_error_bars() {
     let point = |x, y| Point { x, y, bar: Some((y - 1.0, y + 1.0)) };
-    let local = Series { name: "local".to_owned(), points: vec![point(0.0, 5.0), point(1.0, 7.0)] };
-    let remote = Series { name: "remote".to_owned(), points: vec![point(0.0, 4.0), point(1.0, 6.0)] };
+    let local = Series::of("local", vec![point(0.0, 5.0), point(1.0, 7.0)]);
+    let remote = Series::of("remote", vec![point(0.0, 4.0), point(1.0, 6.0)]);
     let svg = chart(groups(&["512 B", "4 KiB"]), vec![local, remote]).svg().unwrap();
     assert!(svg.contains(">512 B</text>") && svg.contains(">4 KiB</text>"));
     // The background, four bars and two squares of the legend.
@@ -115,7 +115,7 @@ fn a_value_without_a_place_is_refused_by_name() {
     let error = chart(Kind::Lines, vec![Series::new("s", [(0.0, 1.0)])]).svg().unwrap_err();
     assert!(matches!(error, FigureError::NotPositive { what: "x", value: 0.0, .. }));
     let outside = Point { x: 1.0, y: 5.0, bar: Some((6.0, 7.0)) };
-    let series = Series { name: "s".to_owned(), points: vec![outside] };
+    let series = Series::of("s", vec![outside]);
     assert!(matches!(chart(Kind::Lines, vec![series]).svg(), Err(FigureError::OutsideItsBar { .. })));
 }
 

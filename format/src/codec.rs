@@ -124,7 +124,7 @@ pub fn append<T: Serialize>(value: &T, bytes: &mut Vec<u8>) -> Result<(), CodecE
 /// When the bytes do not parse as `what`, or some are left over.
 pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, CodecError> {
     let (value, rest) = postcard::take_from_bytes(bytes)
-        .map_err(|error| CodecError::Malformed { what, reason: error.to_string() })?;
+        .map_err(|error| CodecError::Malformed { what, reason: format!("cannot be decoded: {error}") })?;
     if rest.is_empty() {
         return Ok(value);
     }

@@ -4,6 +4,7 @@
 //! - fio only reads (`--readonly`). It reads the same part of the file as the experiment, with the
 //!   same size and depth, and bypasses the kernel's page cache.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::drive::Region;
+use crate::latency::LatencySummary;
 
 /// Parameters of a fio run.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +42,8 @@ pub struct FioRead {
     pub ios: u64,
     /// Processor time of fio, summed over jobs; fio reports it as a share of the run time.
     pub cpu: Duration,
+    /// Latency of a read, from its submission to its completion.
+    pub latency: LatencySummary,
 }
 
 /// Why fio gave no result.
@@ -124,7 +128,25 @@ fn read_report(stdout: &[u8]) -> Result<FioRead, FioError> {
     let share = (job.usr_cpu + job.sys_cpu) / 100.0;
     let seconds = job.job_runtime / 1000.0 * share;
     let cpu = Duration::try_from_secs_f64(seconds).map_err(|error| bad(error.to_string()))?;
-    Ok(FioRead { iops: job.read.iops, ios: job.read.total_ios, cpu })
+    Ok(FioRead { iops: job.read.iops, ios: job.read.total_ios, cpu, latency: summary(&job.read)? })
+}
+
+fn summary(read: &ReadPart) -> Result<LatencySummary, FioError> {
+    let Times { n, min, max, mean, percentile } = &read.clat_ns;
+    let at = |wanted: &str| {
+        let value = percentile.get(wanted).map(|ns| ns / 1e3);
+        value.ok_or_else(|| FioError::Report { reason: format!("it lacks the percentile {wanted}") })
+    };
+    Ok(LatencySummary {
+        count: *n,
+        min_us: min / 1e3,
+        mean_us: mean / 1e3,
+        p50_us: at("50.000000")?,
+        p90_us: at("90.000000")?,
+        p99_us: at("99.000000")?,
+        p999_us: at("99.900000")?,
+        max_us: max / 1e3,
+    })
 }
 
 #[derive(Deserialize)]
@@ -145,6 +167,18 @@ struct Job {
 struct ReadPart {
     iops: f64,
     total_ios: u64,
+    clat_ns: Times,
+}
+
+/// In nanoseconds.
+#[derive(Deserialize)]
+struct Times {
+    #[serde(rename = "N")]
+    n: u64,
+    min: f64,
+    max: f64,
+    mean: f64,
+    percentile: BTreeMap<String, f64>,
 }
 
 #[cfg(test)]
@@ -153,12 +187,25 @@ mod tests {
 
     const REPORT: &str = r#"fio: a note that is no JSON
         {"fio version": "fio-3.36", "jobs": [{"jobname": "rackscan", "job_runtime": 2000, "usr_cpu": 10.5,
-         "sys_cpu": 39.5, "read": {"iops": 123456.5, "total_ios": 246913, "bw": 493826}, "write": {"iops": 0}}]}"#;
+         "sys_cpu": 39.5, "read": {"iops": 123456.5, "total_ios": 246913, "bw": 493826,
+         "clat_ns": {"min": 20000, "max": 900000, "mean": 64000.5, "stddev": 1.0, "N": 246913, "percentile":
+         {"50.000000": 62000, "90.000000": 80000, "99.000000": 120000, "99.900000": 300000}}}, "write": {"iops": 0}}]}"#;
 
     #[test]
     fn a_report_gives_reads_and_processor_time() {
         let read = read_report(REPORT.as_bytes()).unwrap();
-        assert_eq!(read, FioRead { iops: 123_456.5, ios: 246_913, cpu: Duration::from_secs(1) });
+        let latency = LatencySummary {
+            count: 246_913,
+            min_us: 20.0,
+            mean_us: 64.0005,
+            p50_us: 62.0,
+            p90_us: 80.0,
+            p99_us: 120.0,
+            p999_us: 300.0,
+            max_us: 900.0,
+        };
+        let cpu = Duration::from_secs(1);
+        assert_eq!(read, FioRead { iops: 123_456.5, ios: 246_913, cpu, latency });
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub use drive::{
 };
 pub use experiment::{
     Axes, Case, CpuPerIo, Experiment, GridError, Mode, NodeHost, NodeShape, Outcome, PointLine, RunningNode,
-    Step,
+    Step, check_threads,
 };
 pub use fio::{FioError, FioLoad, FioRead};
 pub use latency::{Latencies, LatencySummary};

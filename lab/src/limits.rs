@@ -17,6 +17,11 @@ pub const MESSAGES_MAX: u32 = 128;
 /// Maximum blocking reader threads of one target, or of one serving thread of a node.
 pub const IO_THREADS_MAX: u16 = 256;
 
+/// Maximum blocking reader threads of all targets of a process, or of a node. Each takes four
+/// mappings of memory; the kernel permits 65,530 to a process (`vm.max_map_count`), and Rust aborts
+/// a process whose thread gets none.
+pub const PROCESS_THREADS_MAX: u64 = 8192;
+
 /// Maximum threads of a node that serve connections.
 pub const SERVING_MAX: u16 = 64;
 

@@ -40,12 +40,23 @@ impl Provenance {
         Self { bench, command, commit: COMMIT, machine: machine(), at_s, scale }
     }
 
+    /// When it was measured: `2026-11-29 02:15 UTC`.
+    fn date(&self) -> String {
+        let at = i64::try_from(self.at_s).ok().and_then(|at_s| chrono::DateTime::from_timestamp(at_s, 0));
+        at.map_or_else(|| self.at_s.to_string(), |at| at.format("%Y-%m-%d %H:%M UTC").to_string())
+    }
+
     /// Names and values for a report page; `data` describes the measured data.
     #[must_use]
     pub fn named(&self, data: String) -> Vec<(String, String)> {
         let (command, machine) = (self.command.clone(), self.machine.clone());
-        let named =
-            [("command", command), ("commit", self.commit.to_owned()), ("machine", machine), ("data", data)];
+        let named = [
+            ("command", command),
+            ("commit", self.commit.to_owned()),
+            ("machine", machine),
+            ("measured", self.date()),
+            ("data", data),
+        ];
         named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
@@ -80,6 +91,8 @@ mod tests {
         let provenance = Provenance::now("test", 0.5);
         assert!(!provenance.commit.is_empty() && provenance.machine.contains("cores"));
         assert!(provenance.at_s > 1_700_000_000, "the clock is set");
+        let page = Provenance { at_s: 1_795_918_500, ..provenance }.named("1 GiB".to_owned());
+        assert!(page.contains(&("measured".to_owned(), "2026-11-29 02:15 UTC".to_owned())), "{page:?}");
     }
 
     #[test]

@@ -62,7 +62,8 @@ pub fn move_bytes(streams: &[Stream]) -> Result<Duration, StreamError> {
     let start = Barrier::new(streams.len());
     let ended: Vec<Result<(Instant, Instant), StreamError>> = std::thread::scope(|scope| {
         let threads: Vec<_> = streams.iter().map(|stream| scope.spawn(|| one(stream, &start))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
+        let ended = threads.into_iter().zip(streams);
+        ended.map(|(thread, stream)| thread.join().unwrap_or_else(|_| Err(panicked(stream)))).collect()
     });
     let (mut first, mut last): (Option<Instant>, Option<Instant>) = (None, None);
     for outcome in ended {
@@ -73,18 +74,21 @@ pub fn move_bytes(streams: &[Stream]) -> Result<Duration, StreamError> {
     Ok(first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first))
 }
 
-fn panicked() -> StreamError {
+fn panicked(stream: &Stream) -> StreamError {
     StreamError {
-        path: PathBuf::new(),
+        path: path_of(stream).clone(),
         problem: "the thread of a file has panicked; please report this".to_owned(),
     }
 }
 
-fn one(stream: &Stream, start: &Barrier) -> Result<(Instant, Instant), StreamError> {
-    let path = match stream {
+fn path_of(stream: &Stream) -> &PathBuf {
+    match stream {
         Stream::Read { path, .. } | Stream::Write { path, .. } => path,
-    };
-    let at = |problem: String| StreamError { path: path.clone(), problem };
+    }
+}
+
+fn one(stream: &Stream, start: &Barrier) -> Result<(Instant, Instant), StreamError> {
+    let at = |problem: String| StreamError { path: path_of(stream).clone(), problem };
     let opened = open(stream).map_err(at);
     // A thread that fails must still release the others.
     start.wait();

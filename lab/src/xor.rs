@@ -211,7 +211,7 @@ pub fn report(lines: &[XorLine], provenance: &Provenance) -> Report {
         title: "XOR on one core".to_owned(),
         kind: Kind::Lines,
         x: Axis::new("bytes of a block", Scale::Log2),
-        y: Axis::new("GB/s read and written", Scale::Linear),
+        y: Axis::new("GB/s read and written", Scale::Automatic),
         series: vec![
             series("xor, memory", From::Memory, |line| line.gb_per_s),
             series("plain, memory", From::Memory, |line| line.plain_gb_per_s),

@@ -4,8 +4,8 @@
 //! - A forced policy is obeyed, or refused with an error that names an alternative. There is one
 //!   exception: if `local` is forced, the node and its devices are lost, and its pages can be
 //!   reconstructed, then they are fetched from the other nodes ([`Reason::NodeLost`]).
-//! - `auto` takes the cheapest placement that applies. The caller corrects its inputs by the
-//!   measurements of earlier segments (see `feedback`).
+//! - Under `auto`, [`place`] takes the cheapest placement that applies. Queries do not stop there:
+//!   if the reason is [`Reason::Price`], `Feedback::decide` chooses again (see `feedback`).
 //! - A decision is for one segment. It is made when the segment's scan begins, with the newest load
 //!   reports (how busy each node is).
 

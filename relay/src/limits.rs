@@ -38,6 +38,9 @@ pub const CREDITS_PER_RING: usize = 4;
 /// The longest description of a stripe for a node's store, in bytes.
 pub const WHAT_BYTES_MAX: usize = 48 << 10;
 
+/// The longest address in a message, in bytes.
+pub const ADDRESS_BYTES_MAX: usize = 256;
+
 /// The longest reason in a message, in bytes.
 pub const WHY_BYTES_MAX: usize = 512;
 

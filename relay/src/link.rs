@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use rackscan_fabric::{
-    Connection, Ending, Event, Operation, PostError, RegionSlice, RemoteRegion, Wire, limits::QUEUE_DEPTH_MAX,
+    Connection, Ending, Event, Operation, PostError, RegionSlice, RemoteRegion, limits::QUEUE_DEPTH_MAX,
 };
 
 use crate::{
@@ -240,8 +240,7 @@ impl Link {
         self.credits += usize::from(
             self.post(id, Operation::WriteBytes { bytes: &credit.to_bytes(), target, target_offset }),
         );
-        if self.connection.wire() == Wire::Verbs {
-            // On this wire a write wakes nobody.
+        if self.connection.wire().write_wakes_nobody() {
             let look = Message::Look.encode().expect("it has no fields");
             self.credits += usize::from(self.post(id, Operation::Send { bytes: &look }));
         } else {

@@ -18,12 +18,9 @@ use rackscan_stripe::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    limits::{PROTOCOL, WHAT_BYTES_MAX, WHY_BYTES_MAX},
+    limits::{ADDRESS_BYTES_MAX, PROTOCOL, WHAT_BYTES_MAX, WHY_BYTES_MAX},
     task::Task,
 };
-
-/// The longest address in a message, in bytes.
-const ADDRESS_BYTES_MAX: usize = 256;
 
 /// A message between places of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
 //! Defines the limits of a storage node.
 //!
 //! Invariants
-//! - The bound of every queue, pool and table of this crate is here. Relations between them are
-//!   asserted at compile time.
+//! - The bounds of the queues, pools and tables of this crate are here. Relations between them are
+//!   asserted at compile time. A file has a constant of its own only where no other bound depends
+//!   on it.
 //! - Nothing that a peer sends makes memory grow beyond these bounds.
 
 use std::time::Duration;
@@ -16,6 +17,23 @@ use rackscan_ramp::limits::{
     VALUE_BYTES_MAX,
 };
 
+/// Fraction of a node's memory budget (one part in so many) for the page cache, unless the
+/// configuration says otherwise.
+pub const CACHE_SHARE: u64 = 8;
+/// The same for the participant of transactions.
+pub const TRANSACTIONS_SHARE: u64 = 16;
+/// Equal parts into which the remainder of the budget is divided (`memory_plan`).
+pub const BUDGET_PARTS: u64 = 16;
+/// Parts for staging.
+pub const STAGING_PARTS: u64 = 6;
+/// Parts for scans.
+pub const SCAN_PARTS: u64 = 6;
+/// Parts for appends.
+pub const APPEND_PARTS: u64 = 1;
+/// Parts for metadata.
+pub const METADATA_PARTS: u64 = 2;
+/// Parts for wires.
+pub const WIRE_PARTS: u64 = 1;
 /// Reactor threads of a node.
 pub const REACTORS_MAX: u16 = 64;
 /// Connection pollers of a node; each is a reactor over another kind of IO.
@@ -27,6 +45,10 @@ pub const IO_THREADS_MAX: u16 = 256;
 pub const IO_THREADS_NODE_MAX: usize = 8192;
 /// Minimum bytes of the scratch area: one of the largest raw transfers.
 pub const SCRATCH_BYTES_MIN: u64 = RAW_BYTES_MAX as u64;
+/// Bytes of one write that fills the scratch area.
+pub const SCRATCH_PIECE_BYTES: u32 = 1 << 20;
+/// Such writes in flight.
+pub const SCRATCH_DEPTH: u32 = 8;
 /// Scan workers of a node.
 pub const SCAN_WORKERS_MAX: u16 = 256;
 /// Scans that wait for a worker.
@@ -323,6 +345,8 @@ const _: () = assert!(
         && RELAY_BYTES_DEFAULT * rackscan_format::limits::NODE_RELAYS_MAX as u64 <= RELAY_BYTES_MAX
         && RELAY_DEPTH <= IO_DEPTH_MAX
 );
+const _: () =
+    assert!(STAGING_PARTS + SCAN_PARTS + APPEND_PARTS + METADATA_PARTS + WIRE_PARTS == BUDGET_PARTS);
 // A relay keeps no fewer bytes for a link than a node for a connection.
 const _: () = assert!(CONNECTION_BYTES <= ADAPTER_CONNECTION_BYTES);
 const _: () = assert!(CONNECTIONS_DEFAULT as usize <= CONNECTIONS_PER_REACTOR_MAX);

@@ -22,7 +22,7 @@ use std::{
 use rackscan_device::{DeviceIo, Interest, Repeat, Token, Watch, WatchId};
 use rackscan_fabric::{
     Access, Connection, Event, Operation, PostError, RawSlice, Region, RegionSlice, RegisterError,
-    RemoteRegion, Wire, inbox::SenderId,
+    RemoteRegion, inbox::SenderId,
 };
 use rackscan_format::message::Target;
 
@@ -182,7 +182,7 @@ impl Link {
 
     /// Whether the peer's memory can be mapped here.
     pub(crate) fn maps_memory(&self) -> bool {
-        self.connection.wire() == Wire::Shm
+        self.connection.wire().maps_memory()
     }
 
     /// The mapped memory of a target; `None` if it does not exist or does not grant that access.

@@ -35,7 +35,7 @@
 use az::SaturatingAs;
 use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::{
-    CONNECTION_DESCRIPTORS, Wire,
+    CONNECTION_DESCRIPTORS,
     inbox::{InboxConfig, WhenFull},
     limits::{REGION_ALIGNMENT_BYTES, SEND_BYTES_MAX},
 };
@@ -43,24 +43,13 @@ use rackscan_fabric::{
 use crate::{
     config::Config,
     limits::{
-        ADAPTER_CONNECTION_BYTES, BUFFER_BYTES_MAX, CONNECTION_BYTES, COPIES_BYTES_MAX, COPIES_SHARE,
-        DESCRIPTORS_RESERVED, ECHO_BYTES, FEED_BYTES_MAX, FEED_BYTES_MIN, FEED_SHARE, INBOX_RING_BYTES,
-        POSTS_BYTES, SENDERS_PER_REACTOR_MAX, TRANSACTIONS_BYTES_MAX, TRANSACTIONS_BYTES_MIN,
-        TRANSIT_BYTES_WANTED, TRANSIT_SHARE,
+        ADAPTER_CONNECTION_BYTES, APPEND_PARTS, BUDGET_PARTS, BUFFER_BYTES_MAX, CACHE_SHARE,
+        CONNECTION_BYTES, COPIES_BYTES_MAX, COPIES_SHARE, DESCRIPTORS_RESERVED, ECHO_BYTES, FEED_BYTES_MAX,
+        FEED_BYTES_MIN, FEED_SHARE, INBOX_RING_BYTES, METADATA_PARTS, POSTS_BYTES, SCAN_PARTS,
+        SENDERS_PER_REACTOR_MAX, STAGING_PARTS, TRANSACTIONS_BYTES_MAX, TRANSACTIONS_BYTES_MIN,
+        TRANSACTIONS_SHARE, TRANSIT_BYTES_WANTED, TRANSIT_SHARE, WIRE_PARTS,
     },
 };
-
-/// The divisor of the budget that gives the cache, unless the configuration says otherwise.
-const CACHE_SHARE: u64 = 8;
-/// The same for the participant of transactions.
-const TRANSACTIONS_SHARE: u64 = 16;
-const PARTS: u64 = 16;
-const STAGING_PARTS: u64 = 6;
-const SCAN_PARTS: u64 = 6;
-const APPEND_PARTS: u64 = 1;
-const METADATA_PARTS: u64 = 2;
-const WIRE_PARTS: u64 = 1;
-const _: () = assert!(STAGING_PARTS + SCAN_PARTS + APPEND_PARTS + METADATA_PARTS + WIRE_PARTS == PARTS);
 
 /// Bytes for each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,10 +143,10 @@ impl MemoryPlan {
         let inbox_bytes = inbox_config(config).memory_bytes() * reactors;
         // Two of the largest buffers are the minimum: one is filled while the other is sent.
         let least = [
-            (2 * buffer + ECHO_BYTES as u64) * reactors * PARTS / STAGING_PARTS,
-            2 * 2 * buffer * workers * PARTS / SCAN_PARTS,
-            buffer * reactors * PARTS / APPEND_PARTS,
-            (inbox_bytes + 4 * POSTS_BYTES) * PARTS / WIRE_PARTS,
+            (2 * buffer + ECHO_BYTES as u64) * reactors * BUDGET_PARTS / STAGING_PARTS,
+            2 * 2 * buffer * workers * BUDGET_PARTS / SCAN_PARTS,
+            buffer * reactors * BUDGET_PARTS / APPEND_PARTS,
+            (inbox_bytes + 4 * POSTS_BYTES) * BUDGET_PARTS / WIRE_PARTS,
         ];
         // Rounding down to whole buffers below must not fall below the minimum.
         let min_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
@@ -170,7 +159,7 @@ impl MemoryPlan {
         let participant_bytes = participant_bytes(config, others_bytes, min_bytes + cache_bytes);
         let taken_bytes = cache_bytes + participant_bytes + relay_bytes;
         let shared_bytes = budget_bytes.saturating_sub(taken_bytes);
-        let part = |parts: u64| shared_bytes / PARTS * parts;
+        let part = |parts: u64| shared_bytes / BUDGET_PARTS * parts;
         if shared_bytes < min_bytes {
             return Err(TooSmall {
                 min_bytes: min_bytes + taken_bytes,
@@ -213,7 +202,7 @@ impl MemoryPlan {
 
 /// The memory of one connection, over the wires that the node listens on.
 fn connection_bytes(config: &Config) -> u64 {
-    let has_adapter = config.listen.iter().any(|address| address.wire() == Wire::Verbs);
+    let has_adapter = config.listen.iter().any(|address| address.wire().has_adapter());
     if has_adapter { ADAPTER_CONNECTION_BYTES } else { CONNECTION_BYTES }
 }
 
@@ -260,7 +249,7 @@ pub(crate) fn inbox_config(config: &Config) -> InboxConfig {
 
 /// Whether every wire maps the requester's memory, so that pages need no staging.
 fn maps_all_memory(config: &Config) -> bool {
-    config.listen.iter().all(|address| address.wire() == Wire::Shm)
+    config.listen.iter().all(|address| address.wire().maps_memory())
 }
 
 #[cfg(test)]
@@ -403,7 +392,7 @@ mod tests {
         let plan = MemoryPlan::of(&relaying).unwrap();
         assert_eq!(alone.relay_bytes, 0);
         assert_eq!(plan.relay_bytes, (100 << 20) + 2 * 16 * ADAPTER_CONNECTION_BYTES);
-        assert_eq!(plan.metadata_bytes, ((512 << 20) - plan.relay_bytes) / PARTS * METADATA_PARTS);
+        assert_eq!(plan.metadata_bytes, ((512 << 20) - plan.relay_bytes) / BUDGET_PARTS * METADATA_PARTS);
         // With as much more memory, everything else is as without relays.
         let relaying = Config {
             memory_budget: ByteSize((512 << 20) + plan.relay_bytes),

@@ -30,7 +30,15 @@ fn tighten_all(path: &Path, depth: usize) {
     if depth == 0 {
         return;
     }
-    for entry in fs::read_dir(path).into_iter().flatten().filter_map(Result::ok) {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "others may be able to read its files: it could not be listed");
+            return;
+        }
+    };
+    for entry in entries.filter_map(Result::ok) {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => tighten_all(&entry.path(), depth - 1),
             Ok(kind) if kind.is_file() => tighten(&entry.path()),

@@ -22,13 +22,16 @@ use crate::{
     task::{Place, Work},
 };
 
+/// Finds the counter of a kind of request.
+type Counter = fn(&Metrics) -> &AtomicU64;
+
 /// The labels of a request in spans, and its counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) table: Option<TableId>,
     pub(crate) segment: Option<SegmentId>,
-    pub(crate) counter: fn(&Metrics) -> &AtomicU64,
+    pub(crate) counter: Counter,
 }
 
 /// Begins to serve a request.
@@ -102,48 +105,46 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
 
 /// The labels and the counter of a request.
 pub(crate) fn kind(request: &Request) -> Kind {
-    let (name, table, segment) = match request {
-        Request::Status => ("status", None, None),
-        Request::Catalog { .. } => ("catalog", None, None),
-        Request::Fetch { table, segment, .. } => ("fetch", Some(*table), Some(*segment)),
-        Request::Process { table, segment, .. } => ("process", Some(*table), Some(*segment)),
-        Request::Append { load, .. } => ("append", Some(*load), None),
-        Request::Keep { load, segment, .. } => ("keep", Some(*load), Some(*segment)),
-        Request::AppendParity(AppendParity { load, .. }) => ("append parity", Some(*load), None),
-        Request::ReserveParity(ReserveParity { load, .. }) => ("reserve parity", Some(*load), None),
-        Request::LoadHeld(LoadHeld { load, .. }) => ("load held", Some(*load), None),
-        Request::KeepMap(KeepMap { load, .. }) => ("keep map", Some(*load), None),
-        Request::ReadMap(ReadMap { table, .. }) => ("read map", Some(*table), None),
-        Request::Verify(Verify { set, .. }) => ("verify", Some(set.load), None),
-        Request::Repair(Repair { set, .. }) => ("repair", Some(set.load), None),
-        Request::Adopt(Adopt { table }) => ("adopt", Some(*table), None),
-        Request::PreparePublish { definition, .. } => ("prepare", Some(definition.id), None),
-        Request::CommitPublish { load } | Request::CommitInPlace { load, .. } => {
-            ("commit", Some(*load), None)
+    let fetches: Counter = |metrics| &metrics.fetch_requests;
+    let processes: Counter = |metrics| &metrics.process_requests;
+    let appends: Counter = |metrics| &metrics.append_requests;
+    let raws: Counter = |metrics| &metrics.raw_requests;
+    let others: Counter = |metrics| &metrics.other_requests;
+    let (table, segment, counter) = match request {
+        Request::Fetch { table, segment, .. } => (Some(*table), Some(*segment), fetches),
+        Request::Process { table, segment, .. } => (Some(*table), Some(*segment), processes),
+        Request::Append { load, .. } | Request::AppendParity(AppendParity { load, .. }) => {
+            (Some(*load), None, appends)
         }
-        Request::AbortLoad { load } => ("abort", Some(*load), None),
-        Request::Drop { table } => ("drop", Some(*table), None),
-        Request::Echo { .. } => ("echo", None, None),
-        Request::OpenCache => ("open cache", None, None),
-        Request::CacheUsed { .. } => ("cache used", None, None),
-        Request::ReadRaw { .. } => ("read-raw", None, None),
-        Request::WriteRaw { .. } => ("write-raw", None, None),
-        Request::OpenParticipant => ("open participant", None, None),
-        Request::Transact { .. } => ("transact", None, None),
-        Request::OpenPosts { .. } => ("open posts", None, None),
-        Request::KeepLog(_) => ("keep log", None, None),
-        Request::CopyOfLog(_) => ("copy of log", None, None),
-        Request::Stop => ("stop", None, None),
-        Request::AcceptLoss => ("accept loss", None, None),
-        Request::HoldTables(_) => ("hold tables", None, None),
-        Request::ReleaseTables(_) => ("release tables", None, None),
+        Request::Keep { load, segment, .. } => (Some(*load), Some(*segment), others),
+        Request::ReserveParity(ReserveParity { load, .. })
+        | Request::LoadHeld(LoadHeld { load, .. })
+        | Request::KeepMap(KeepMap { load, .. })
+        | Request::CommitPublish { load }
+        | Request::CommitInPlace { load, .. }
+        | Request::AbortLoad { load } => (Some(*load), None, others),
+        Request::Verify(Verify { set, .. }) | Request::Repair(Repair { set, .. }) => {
+            (Some(set.load), None, others)
+        }
+        Request::ReadMap(ReadMap { table, .. })
+        | Request::Adopt(Adopt { table })
+        | Request::Drop { table } => (Some(*table), None, others),
+        Request::PreparePublish { definition, .. } => (Some(definition.id), None, others),
+        Request::ReadRaw { .. } | Request::WriteRaw { .. } => (None, None, raws),
+        Request::Status
+        | Request::Catalog { .. }
+        | Request::Echo { .. }
+        | Request::OpenCache
+        | Request::CacheUsed { .. }
+        | Request::OpenParticipant
+        | Request::Transact { .. }
+        | Request::OpenPosts { .. }
+        | Request::KeepLog(_)
+        | Request::CopyOfLog(_)
+        | Request::Stop
+        | Request::AcceptLoss
+        | Request::HoldTables(_)
+        | Request::ReleaseTables(_) => (None, None, others),
     };
-    let counter: fn(&Metrics) -> &AtomicU64 = match request {
-        Request::Fetch { .. } => |metrics| &metrics.fetch_requests,
-        Request::Process { .. } => |metrics| &metrics.process_requests,
-        Request::Append { .. } | Request::AppendParity(_) => |metrics| &metrics.append_requests,
-        Request::ReadRaw { .. } | Request::WriteRaw { .. } => |metrics| &metrics.raw_requests,
-        _ => |metrics| &metrics.other_requests,
-    };
-    Kind { name, table, segment, counter }
+    Kind { name: request.name(), table, segment, counter }
 }

@@ -33,6 +33,10 @@ pub(crate) enum Progress {
 }
 
 /// A request of one kind that is being served. A call of `advance` follows each event.
+///
+/// An event comes only to the request that began the operation: operations carry the index of their
+/// task ([`Place::operation`], `ReplyTo`), which is not reused while any of them is in flight. So a
+/// kind of request has the methods for what it begins, and the others are never called.
 pub(crate) trait Work {
     /// Starts all operations that can be started.
     fn advance(&mut self, core: &mut Core, place: Place) -> Progress;
@@ -40,43 +44,49 @@ pub(crate) trait Work {
     /// A read or write of a device has ended.
     fn device_done(
         &mut self,
-        core: &mut Core,
-        place: Place,
-        part: u32,
-        memory: IoMemory,
-        outcome: Result<(), Box<IoFault>>,
+        _core: &mut Core,
+        _place: Place,
+        _part: u32,
+        _memory: IoMemory,
+        _outcome: Result<(), Box<IoFault>>,
     ) {
-        let _ = (core, place, part, memory, outcome);
+        unreachable!("this request reads and writes no device")
     }
 
     /// A device has flushed earlier writes, or failed to.
-    fn flushed(&mut self, core: &mut Core, outcome: Result<(), Box<IoFault>>) {
-        let _ = (core, outcome);
+    fn flushed(&mut self, _core: &mut Core, _outcome: Result<(), Box<IoFault>>) {
+        unreachable!("this request flushes no device")
     }
 
     /// A transfer to or from the requester has ended.
-    fn wire_done(&mut self, core: &mut Core, place: Place, part: u32, outcome: Result<(), OperationError>) {
-        let _ = (core, place, part, outcome);
+    fn wire_done(
+        &mut self,
+        _core: &mut Core,
+        _place: Place,
+        _part: u32,
+        _outcome: Result<(), OperationError>,
+    ) {
+        unreachable!("this request transfers nothing")
     }
 
     /// A scan has ended.
-    fn scanned(&mut self, core: &mut Core, result: ScanResult) {
-        let _ = (core, result);
+    fn scanned(&mut self, _core: &mut Core, _result: ScanResult) {
+        unreachable!("this request queues no scan")
     }
 
     /// The participant has sent all its answers to the request.
-    fn answered(&mut self, replies: Vec<Reply>) {
-        let _ = replies;
+    fn answered(&mut self, _replies: Vec<Reply>) {
+        unreachable!("this request asks no participant")
     }
 
     /// A part of a log replica was kept or read.
-    fn kept(&mut self, outcome: Result<Kept, Refusal>) {
-        let _ = outcome;
+    fn kept(&mut self, _outcome: Result<Kept, Refusal>) {
+        unreachable!("this request concerns no log replica")
     }
 
     /// A catalog change has ended.
-    fn published(&mut self, outcome: Result<(), Refusal>) {
-        let _ = outcome;
+    fn published(&mut self, _outcome: Result<(), Refusal>) {
+        unreachable!("this request changes no catalog")
     }
 }
 

@@ -85,7 +85,7 @@ fn sum_tile(tile: &mut [u8], sources: &[&[u8]], start: usize) {
             [a, b] => sum(tile, [&a[start..end], &b[start..end]], onto),
             [a, b, c] => sum(tile, [a, b, c].map(|source| &source[start..end]), onto),
             [a, b, c, d] => sum(tile, [a, b, c, d].map(|source| &source[start..end]), onto),
-            _ => {}
+            _ => unreachable!("1 to SOURCES_PER_PASS sources"),
         }
     }
 }

@@ -23,7 +23,8 @@
 //!
 //! Invariants
 //! - A rule cannot be switched off. An exception is a line in that rule's table, with its reason.
-//! - An exception that is no longer needed is a violation too, so the tables stay true.
+//! - An exception that is no longer needed is a violation too, so the tables stay true. This does
+//!   not apply to the users in `FENCES`, to `ROOT_ENTRIES` and to `UNSAFE_FOLDERS`.
 //! - This crate depends on no other crate of the workspace, because the rules apply to all of them.
 //!
 //! An example: rules over a file that is not finished, and whose name says nothing.

@@ -1,15 +1,15 @@
 //! Recognizes the format of a trace: by its name in an option, or by how a file begins.
 //!
 //! The checks of a file's beginning, in this order: the magic number of blktrace; fio's first line;
-//! our CSV's header; a line of blkparse; a row of an MSR trace; a header with columns of known
-//! names.
+//! our CSV's header; a line of blkparse; a row of an MSR trace; a row of an SPC trace; a
+//! header with columns of known names.
 
 use std::{path::Path, str::FromStr};
 
 use crate::{
     Format, TraceError,
     blktrace::{is_blkparse, is_blktrace},
-    csv::{is_generic, is_msr, is_ours},
+    csv::{is_generic, is_msr, is_ours, is_spc},
     error::excerpt,
     fio::is_fio,
     input::Input,
@@ -44,6 +44,7 @@ pub(crate) fn detect(path: &Path, input: &Input) -> Result<Format, TraceError> {
         (Format::Csv, is_ours(first)),
         (Format::Blkparse, lines.iter().any(|line| is_blkparse(line))),
         (Format::Msr, is_msr(first)),
+        (Format::Spc, is_spc(first)),
         (Format::Generic, is_generic(first)),
     ];
     let found = candidates.into_iter().find(|(_, begins_so)| *begins_so);

@@ -15,17 +15,19 @@ pub enum Format {
     Blktrace,
     /// The CSV of the block traces of Microsoft Research Cambridge.
     Msr,
+    /// The CSV of the Storage Performance Council, in which the UMass traces are.
+    Spc,
     /// Any CSV with named columns.
     Generic,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Csv, Self::Fio, Self::Blkparse, Self::Blktrace, Self::Msr, Self::Generic];
+    pub const ALL: [Self; 7] =
+        [Self::Csv, Self::Fio, Self::Blkparse, Self::Blktrace, Self::Msr, Self::Spc, Self::Generic];
 
     /// Their names, for messages.
-    pub const NAMES: &'static str = "csv, fio, blkparse, blktrace, msr, generic";
+    pub const NAMES: &'static str = "csv, fio, blkparse, blktrace, msr, spc, generic";
 
     /// Its name in options.
     #[must_use]
@@ -36,6 +38,7 @@ impl Format {
             Self::Blkparse => "blkparse",
             Self::Blktrace => "blktrace",
             Self::Msr => "msr",
+            Self::Spc => "spc",
             Self::Generic => "generic",
         }
     }
@@ -49,6 +52,7 @@ impl fmt::Display for Format {
             Self::Blkparse => "blkparse's text",
             Self::Blktrace => "blktrace's binary",
             Self::Msr => "an MSR Cambridge CSV",
+            Self::Spc => "an SPC (UMass) CSV",
             Self::Generic => "a CSV with named columns",
         })
     }

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Formats read: our CSV, fio iolog v2 and v3, the text of blkparse, the binary of blktrace (its
-//! files per processor merged), the CSV of the MSR Cambridge traces, and any CSV whose columns are
-//! named. Formats written: our CSV and fio iolog v3. The crate only converts bytes to records and
-//! back; replaying a trace is the work of `lab`. What the bytes mean: `docs/formats.md`.
+//! files per processor merged), the CSV of the MSR Cambridge and the SPC (UMass) traces, and any
+//! CSV whose columns are named. Formats written: our CSV and fio iolog v3. The crate only converts
+//! bytes to records and back; replaying a trace is the work of `lab`. What the bytes mean:
+//! `docs/formats.md`.
 //!
 //! | file | holds |
 //! |---|---|
@@ -16,7 +17,7 @@
 //! | `record` | one IO |
 //! | `format`, `detect` | the list of formats; recognition of the format of a file |
 //! | `source` | the trait that every format implements, and the one for formats of lines |
-//! | `csv/`, `fio/`, `blktrace/` | the formats; `csv/` also reads MSR traces, `blktrace/` blkparse |
+//! | `csv/`, `fio/`, `blktrace/` | the formats; `csv/` also reads MSR and SPC traces, `blktrace/` blkparse |
 //! | `input`, `line` | buffered reading of files, and of lines |
 //! | `units`, `decimal` | units of times and offsets; exact decimal numbers |
 //! | `devices` | numbers for devices that a trace identifies by name |

@@ -243,6 +243,7 @@ fn source(
         Format::Blkparse => lines(BlkparseParser::new(&input), input),
         Format::Csv => lines(csv::ours(&input)?, input),
         Format::Msr => lines(csv::msr(options), input),
+        Format::Spc => lines(csv::spc(options), input),
         Format::Generic | Format::Blktrace => lines(csv::generic(&input, options)?, input),
     })
 }

@@ -81,7 +81,7 @@ fn alone(lines: &[TpchLine], query: &str) -> Figure {
         let greatest = times.iter().copied().fold(y, f64::max);
         Some(Point { x: index(place), y, bar: (times.len() > 1).then_some((least, greatest)) })
     });
-    let series = vec![Series { name: query.to_owned(), points: bars.collect() }];
+    let series = vec![Series::of(query, bars.collect())];
     Figure {
         name: query.to_owned(),
         caption: query.to_owned(),

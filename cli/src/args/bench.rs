@@ -3,7 +3,8 @@
 use super::{
     BenchDegraded, BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress,
     BenchRebuild, BenchRefresh, BenchRefreshStreams, BenchScan, BenchTpch, BenchXor, effort,
-    values::{WIRES, one_of},
+    unused::Unused,
+    values::{WIRES, WITHOUT_VERBS, one_of},
 };
 use clap::{Args, Subcommand};
 use rackscan_bench::fabric::Shape;
@@ -130,6 +131,12 @@ pub(crate) struct BenchWires {
     pub(crate) json: Option<PathBuf>,
 }
 
+impl BenchWires {
+    pub(super) fn unused(&self) -> Vec<Unused> {
+        vec![Unused { option: "verbs", is_unused: !self.wires.contains(&Wire::Verbs), why: WITHOUT_VERBS }]
+    }
+}
+
 /// `rackscan lab fabric`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchFabric {
@@ -143,7 +150,7 @@ pub(crate) struct BenchInbox {
     #[command(flatten)]
     pub(crate) common: BenchWires,
     /// Message sizes in bytes, comma-separated [default: 8 to 1048576]
-    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with = "memory_only")]
     pub(crate) sizes: Vec<usize>,
     /// Size of each ring in bytes
     #[arg(long, value_name = "BYTES", default_value_t = Shape::default().ring_bytes)]

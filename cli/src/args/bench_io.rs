@@ -2,7 +2,8 @@
 
 use super::{
     bytes, effort,
-    values::{BRIDGES, IO_KINDS, Named, WIRES, one_of},
+    unused::Unused,
+    values::{BRIDGES, IO_KINDS, Named, WIRES, WITHOUT_VERBS, one_of},
 };
 use clap::Args;
 use rackscan_fabric::Wire;
@@ -33,7 +34,8 @@ pub(crate) struct BenchIo {
     /// Bridges of the node, comma-separated: who serves connections and who waits for the device
     #[arg(long, value_parser = one_of(&BRIDGES), value_delimiter = ',', default_value = "reactor")]
     pub(crate) bridges: Vec<BridgeKind>,
-    /// How reactors and the mode local read, comma-separated
+    /// How reactors and the mode local read, comma-separated; with pread and --depths 1, each
+    /// thread of the mode local reads by itself, as in the paper
     #[arg(long, value_parser = one_of(&IO_KINDS), value_delimiter = ',', default_value = "uring")]
     pub(crate) io: Vec<IoKind>,
     /// Wires to the node, comma-separated: tcp is over loopback, verbs needs --verbs
@@ -48,9 +50,10 @@ pub(crate) struct BenchIo {
     /// Reactors of the node [default: one per connection, at most half of the cores]
     #[arg(long, value_name = "N")]
     pub(crate) reactors: Option<u16>,
-    /// Maximum number of reads per message [default: derived from the depth]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) batch: Option<u32>,
+    /// Maximum numbers of reads per message, comma-separated [default: derived from the depth; 1
+    /// with --sweep, as in the paper]
+    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) batch: Vec<u32>,
     /// Pin threads to cores, in this process and in the node
     #[arg(long)]
     pub(crate) pin: bool,
@@ -73,9 +76,10 @@ pub(crate) struct BenchIo {
     /// End a repetition after this many reads per connection, if that comes first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// Repetitions of each measurement; the median is reported
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) repeat: u32,
+    /// Repetitions of each measurement; the median is reported [default: 3, or 1 with --effort
+    /// below 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: Option<u32>,
     /// Seed of the random offsets
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -91,18 +95,46 @@ pub(crate) struct BenchIo {
     /// Run fio for comparison, if it is installed
     #[arg(long)]
     pub(crate) fio: bool,
-    /// Measure the grid of the paper's figures 4.2 to 4.18, and draw them
-    #[arg(long)]
+    /// Measure the grid of the paper's figures 4.2 to 4.18 over one wire, and draw them
+    #[arg(long, conflicts_with_all = ["sizes", "modes", "connections", "io_threads", "depths", "bridges", "io",
+          "reactors", "batch", "pin", "seconds", "warm_up", "fio"])]
     pub(crate) sweep: bool,
     /// Fraction of --sweep's grid and time: 1 is usual, 0.01 is a smoke test
-    #[arg(long, default_value_t = 1.0, value_parser = effort)]
+    #[arg(long, default_value_t = 1.0, value_parser = effort, requires = "sweep")]
     pub(crate) effort: f64,
     /// Folder for the page and figures of --sweep
-    #[arg(long, value_name = "DIR", default_value = "lab-report")]
+    #[arg(long, value_name = "DIR", default_value = "lab-report", requires = "sweep")]
     pub(crate) report: PathBuf,
     /// Append JSON lines to this file, and print the table to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+impl BenchIo {
+    pub(super) fn unused(&self) -> Vec<Unused> {
+        let reads_here = self.modes.contains(&Mode::Local) || self.sweep;
+        let has_node = self.modes.iter().any(|mode| *mode != Mode::Local) || self.sweep;
+        let has_reactors = has_node && self.bridges.contains(&BridgeKind::Reactor);
+        let is_static = has_node && self.bridges.contains(&BridgeKind::Static);
+        let has_pool = is_static || self.io.contains(&IoKind::Pread) && (has_reactors || reads_here);
+        let rule = |option, is_unused, why| Unused { option, is_unused, why };
+        let no_node = "the mode local has no node";
+        vec![
+            rule("bridges", !has_node, no_node),
+            rule("wires", !has_node, no_node),
+            rule("cache", !has_node, no_node),
+            rule("batch", !has_node, no_node),
+            rule("reactors", !has_reactors, "no node with --bridges reactor is measured"),
+            rule(
+                "io",
+                !(reads_here || has_reactors),
+                "neither --bridges reactor nor --modes local is measured",
+            ),
+            rule("io_threads", !has_pool, "neither --bridges static nor --io pread is measured"),
+            rule("fio", !reads_here, "fio is compared with the mode local"),
+            rule("verbs", !self.wires.contains(&Wire::Verbs), WITHOUT_VERBS),
+        ]
+    }
 }
 
 /// What to measure.

@@ -2,7 +2,8 @@
 
 use super::{
     bytes, effort,
-    values::{Named, PARITIES, WIRES, one_of},
+    unused::Unused,
+    values::{Named, PARITIES, WIRES, WITHOUT_VERBS, one_of},
 };
 use clap::Args;
 use rackscan_fabric::Wire;
@@ -69,6 +70,16 @@ pub(crate) struct BenchParity {
     /// Write a page with figures into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
+}
+
+impl BenchParity {
+    pub(super) fn unused(&self) -> Vec<Unused> {
+        let rule = |option, is_unused, why| Unused { option, is_unused, why };
+        vec![
+            rule("verbs", !self.wires.contains(&Wire::Verbs), WITHOUT_VERBS),
+            rule("file_size", !self.to.contains(&true), "nothing is written to disk (--to disk)"),
+        ]
+    }
 }
 
 /// Where cells end up, and whether that is on disk.

@@ -2,7 +2,8 @@
 
 use super::{
     kv::algorithm,
-    values::{WIRES, one_of},
+    unused::Unused,
+    values::{WIRES, WITHOUT_VERBS, one_of},
 };
 use clap::Args;
 use rackscan_fabric::Wire;
@@ -127,6 +128,23 @@ pub(crate) struct BenchRampStress {
     /// Append a JSON line to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+impl BenchRamp {
+    pub(super) fn unused(&self) -> Vec<Unused> {
+        let rule = |option, is_unused, why| Unused { option, is_unused, why };
+        let micro = self.workloads.iter().any(|mix| matches!(mix, Mix::Micro { .. }));
+        vec![
+            rule("verbs", !self.wires.contains(&Wire::Verbs), WITHOUT_VERBS),
+            rule("read_shares", !micro, "--workloads does not contain micro, and YCSB has shares of its own"),
+        ]
+    }
+}
+
+impl BenchRampStress {
+    pub(super) fn unused(&self) -> Vec<Unused> {
+        vec![Unused { option: "verbs", is_unused: self.over != Wire::Verbs, why: "--over is not verbs" }]
+    }
 }
 
 fn operations(text: &str) -> Result<Operations, String> {

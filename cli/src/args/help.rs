@@ -1,7 +1,7 @@
 //! Writes the text of `rackscan --help`, which lists the commands in groups.
 
-use super::{Arguments, old_names};
-use clap::{Command, CommandFactory, FromArgMatches};
+use super::{Arguments, old_names, used_options};
+use clap::{Command, CommandFactory, FromArgMatches, error::ErrorKind};
 
 /// All visible commands, grouped by purpose.
 const GROUPS: [(&str, &[&str]); 4] = [
@@ -17,8 +17,13 @@ pub(crate) fn parsed() -> Arguments {
     old_names::warn_options(
         std::env::args_os().skip(1).collect::<Vec<_>>().iter().map(|word| word.as_os_str()),
     );
-    let matches = grouped(Arguments::command()).get_matches();
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let mut command = used_options::hidden(grouped(Arguments::command()));
+    let matches = command.get_matches_mut();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Some(text) = used_options::without_effect(&matches, &arguments) {
+        command.error(ErrorKind::ArgumentConflict, text).exit();
+    }
+    arguments
 }
 
 fn grouped(command: Command) -> Command {

@@ -3,6 +3,7 @@
 use super::{
     bench_io::file_size,
     bytes,
+    unused::{Given, Unused},
     values::{BRIDGES, IO_KINDS, one_of},
 };
 use clap::Args;
@@ -106,6 +107,64 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "JSON", num_args = 1..=2)]
     pub(crate) compare: Vec<PathBuf>,
 }
+
+impl Replay {
+    pub(super) fn unused(&self, given: Given<'_>) -> Vec<Unused> {
+        let rule = |option, is_unused, why| Unused { option, is_unused, why };
+        if self.file.is_none() {
+            let why = "--compare without a trace replays nothing";
+            return OF_A_REPLAY.iter().map(|option| rule(option, true, why)).collect();
+        }
+        let is_pool = self.bridge == Some(BridgeKind::Static) || self.io == Some(IoKind::Pread);
+        // Without --bridge and --io, a cluster has what its file says.
+        let is_known = self.folder.is_some() || self.local || self.bridge.is_some() || self.io.is_some();
+        let of_its_own = "with --folder the replay has a file and a node of its own";
+        vec![
+            rule("file_size", self.folder.is_none(), "only a file in --folder has this size"),
+            rule("data", self.folder.is_some(), of_its_own),
+            rule("cluster", self.folder.is_some(), of_its_own),
+            rule("wire", self.local, "--local has no nodes"),
+            rule("late_after", self.no_stall, "--no-stall ignores times"),
+            rule("io_threads", is_known && !is_pool, "neither --bridge static nor --io pread is replayed on"),
+            rule(
+                "io",
+                given.is("bridge") && self.bridge != Some(BridgeKind::Reactor),
+                "only --bridge reactor has a choice",
+            ),
+        ]
+    }
+}
+
+/// The options that say what to replay and how.
+const OF_A_REPLAY: [&str; 27] = [
+    "data",
+    "cluster",
+    "wire",
+    "format",
+    "columns",
+    "time_unit",
+    "offset_unit",
+    "strict",
+    "records",
+    "speed",
+    "no_stall",
+    "late_after",
+    "offsets",
+    "local",
+    "remote",
+    "bridge",
+    "io",
+    "io_threads",
+    "connections",
+    "depth",
+    "cache",
+    "warm_up",
+    "folder",
+    "file_size",
+    "keep",
+    "json",
+    "report",
+];
 
 /// A trace's format; `None` if it is detected from the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,9 @@ pub(super) const WIRES: [Named<Wire>; 3] = [
     ("verbs", Wire::Verbs, "RDMA (InfiniBand, RoCE, iWARP); needs a build with --features verbs"),
 ];
 
+/// Why addresses for the wire verbs are not needed.
+pub(super) const WITHOUT_VERBS: &str = "--wires does not contain verbs";
+
 /// Placements of scans.
 pub(super) const PLACEMENTS: [Named<Policy>; 4] = [
     ("local", Policy::Local, "The engine reads devices attached to its own host"),

@@ -5,7 +5,7 @@
 //! - A killed node ends at once, without a shutdown request. When it is started again, it has only
 //!   the data on its disk.
 
-use super::{ClusterFile, Lifelines, Shape, create};
+use super::{ClusterFile, Lifelines, Shape, create, own_folder};
 use crate::failure::{Failure, at_path};
 use rackscan_fabric::{Address, Wire};
 use std::{
@@ -29,8 +29,7 @@ impl EphemeralNodes {
         shape: &Shape,
         edit: &mut dyn FnMut(&mut toml::Table) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
-        fs::create_dir_all(folder).map_err(at_path(folder))?;
-        let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
+        let folder = own_folder(folder)?;
         let root = folder.join(format!("rackscan-{name}-{}", std::process::id()));
         let file = create(&root, shape)?;
         let mut nodes = Self { root, file, lifelines: None };

@@ -9,6 +9,7 @@
 use super::{
     ClusterFile, Lifelines,
     embedded::{free_ports, socket_folder},
+    own_folder,
     scratch::key,
     start_for_command,
 };
@@ -75,8 +76,7 @@ impl LoadedNodes {
         let folder = &options.folder;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
         let runtime = runtime.map_err(|error| Failure::Runtime(format!("cannot start threads: {error}")))?;
-        fs::create_dir_all(folder).map_err(at_path(folder))?;
-        let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
+        let folder = own_folder(folder)?;
         let needed = device_bytes(options.scale);
         let free = rackscan_lab::free_bytes(&folder).map_err(at_path(&folder))?;
         if free < needed {

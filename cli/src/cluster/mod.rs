@@ -7,6 +7,7 @@
 //! shared.rs                nodes that commands on one data folder share
 //! overrides.rs             starts shared nodes with changed settings
 //! relocate.rs              moves a node to a new folder
+//! own_folder.rs            the folder of nodes that belong to one command
 //! ephemeral.rs             nodes that belong to one command
 //! transaction_nodes.rs     ephemeral nodes to measure transactions on
 //! relays.rs                ephemeral nodes to measure relays of stripes on
@@ -22,6 +23,7 @@ mod file;
 mod loaded;
 mod members;
 mod overrides;
+mod own_folder;
 mod placement_nodes;
 mod process;
 mod relays;
@@ -38,6 +40,7 @@ pub(crate) use file::{ClusterFile, Member, STARTING_LOCK, lock, node_config, rea
 pub(crate) use loaded::{LoadedNodes, LoadedOptions};
 pub(crate) use members::{check_members, folder_ids};
 pub(crate) use overrides::{check_page_cache, page_cache, start_with_overrides};
+pub(crate) use own_folder::own_folder;
 pub(crate) use placement_nodes::{PlacementNodes, PlacementNodesOptions};
 pub(crate) use process::{
     ENDING_TIME_MAX, Lifelines, STOP_TIME_MAX, embedding_command, is_running, outdated, owner,

@@ -8,7 +8,7 @@
 //!   the nodes were on another machine: when the nodes have opened the files, the files are moved
 //!   to a path that the engine does not know.
 
-use super::{Member, Shape, create, shaping::Quota};
+use super::{Member, Shape, create, own_folder, shaping::Quota};
 use crate::{
     args::Global,
     failure::{Failure, at_path},
@@ -71,8 +71,7 @@ impl PlacementNodes {
         quota: Option<&Quota>,
     ) -> Result<Self, Failure> {
         let PlacementNodesOptions { folder, scale, nodes, attached, .. } = options;
-        fs::create_dir_all(folder).map_err(at_path(folder))?;
-        let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
+        let folder = own_folder(folder)?;
         let needed = device_bytes(*scale);
         let free = rackscan_lab::free_bytes(&folder).map_err(at_path(&folder))?;
         if free < needed {

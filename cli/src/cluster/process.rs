@@ -134,17 +134,19 @@ pub(crate) fn start_for_command(
     let mut failed = Vec::new();
     for (node, (id, child)) in here.iter().zip(&mut started.children) {
         if let Err(failure) = wait_until_ready(node, child) {
-            tracing::warn!("{failure}");
             failed.push((*id, failure));
         }
     }
     if failed.len() > unavailable_max.into() {
         started.stop();
-        return Err(failed.swap_remove(0).1);
+        let (_, first) = failed.swap_remove(0);
+        failed.iter().for_each(|(_, other)| tracing::warn!("{other}"));
+        return Err(first);
     }
     // A node that did not become ready in time must not join later, when the others have continued
     // without it.
-    for (id, _) in failed {
+    for (id, failure) in failed {
+        tracing::warn!("{failure}");
         started.kill(id)?;
         started.children.retain(|(started, _)| *started != id);
     }

@@ -24,7 +24,7 @@ use rackscan_format::{
     message::{BridgeKind, BridgeStatus, DeviceStatus, IoKind, NodeStatus},
 };
 use rackscan_lab::{
-    LineOptions, Local, LocalOptions, NodeShape, Remote, Target, TargetError,
+    LineOptions, Local, LocalOptions, NodeShape, Remote, Target, TargetError, check_threads,
     limits::NODE_PATIENCE,
     replay::{Area, Connection, DeviceMap, Routing, TargetDevice},
 };
@@ -118,6 +118,13 @@ impl ReplayDevices {
             BridgeKind::Static | BridgeKind::Dynamic => connections.min(64),
         };
         let serving = serving.saturating_as::<u16>();
+        let (pools, has_pool) = match local {
+            true => (connections, io == IoKind::Pread),
+            false => (serving.into(), bridge == BridgeKind::Static || io == IoKind::Pread),
+        };
+        if has_pool {
+            check_threads(pools, io_threads).map_err(|error| Failure::Usage(error.to_string()))?;
+        }
         let folder = scratch.folder.clone();
         let mut nodes = ScratchNodes::create(&scratch)?;
         let node = nodes.started(&NodeShape { bridge, io, io_threads, serving, pin: false })?;

@@ -11,7 +11,7 @@
 use super::{
     ClusterFile, Lifelines,
     embedded::{free_ports, socket_folder},
-    start_for_command,
+    own_folder, start_for_command,
 };
 use crate::{
     failure::{Failure, at_path},
@@ -67,8 +67,7 @@ impl ScratchNodes {
     /// Creates the folder and its key, if there is enough space for the data.
     pub(crate) fn create(options: &ScratchOptions) -> Result<Self, Failure> {
         let ScratchOptions { folder, file_bytes, keep, cache_bytes, verbs } = options;
-        fs::create_dir_all(folder).map_err(at_path(folder))?;
-        let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
+        let folder = own_folder(folder)?;
         let name =
             if *keep { "rackscan-lab".to_owned() } else { format!("rackscan-lab-{}", std::process::id()) };
         let root = folder.join(name);

@@ -22,16 +22,21 @@ use std::{
     time::Duration,
 };
 
+/// Repetitions, unless the user says how many.
+const REPEAT: u32 = 3;
+
 /// Measures the grid that the options describe.
 pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     check_verbs(asked)?;
     let mut experiment = experiment(asked, axes(asked))?;
     if asked.sweep {
-        let wire = asked.wires.first().copied().unwrap_or(Wire::Shm);
+        let [wire] = *asked.wires.as_slice() else {
+            return Err(Failure::Usage("--sweep measures over one wire; give one to --wires".to_owned()));
+        };
         let SweepPlan { cases, turn, warm_up, watched } = sweep(asked.effort, wire);
         experiment = Experiment {
             cases,
-            rounds: if asked.effort < 1.0 { 1 } else { asked.repeat },
+            rounds: asked.repeat.unwrap_or(if asked.effort < 1.0 { 1 } else { REPEAT }),
             warm_up,
             watched: Some(watched),
             bounds: Bounds { duration: turn, count_max: asked.count },
@@ -88,6 +93,7 @@ fn axes(asked: &BenchIo) -> Axes {
         connections: asked.connections.clone(),
         io_threads: asked.io_threads.clone(),
         depths: asked.depths.clone(),
+        batches: asked.batch.clone(),
         bridges: asked.bridges.clone(),
         ios: asked.io.clone(),
         wires: asked.wires.clone(),
@@ -114,13 +120,12 @@ fn experiment(asked: &BenchIo, axes: Axes) -> Result<Experiment, Failure> {
     }
     Ok(Experiment {
         cases,
-        rounds: asked.repeat,
+        rounds: asked.repeat.unwrap_or(REPEAT),
         warm_up: Duration::from_secs_f64(asked.warm_up),
         bounds: Bounds { duration: Duration::from_secs_f64(asked.seconds), count_max: asked.count },
         pace: asked.open_loop.map_or(Pace::Closed, |rate| Pace::Open { rate, arrivals }),
         distribution: asked.zipf.map_or(Distribution::Uniform, |skew| Distribution::Zipfian { skew }),
         seed: asked.seed,
-        batch: asked.batch,
         watched: None,
         provenance: Provenance::now("io", asked.file_size as f64 / f64::from(1 << 30)),
     })
@@ -162,6 +167,7 @@ fn figures(lines: &[PointLine]) -> TextTable {
         "conns",
         "threads",
         "depth",
+        "batch",
         "IOPS",
         "MB/s",
         "p50 us",
@@ -198,6 +204,7 @@ fn figures(lines: &[PointLine]) -> TextTable {
             Cell::Count(line.connections.into()),
             Cell::Count(line.io_threads.into()),
             Cell::Count(line.depth.into()),
+            name(line.batch.map(|batch| batch.to_string())),
             number(line.median_iops, 0),
             number(line.mb_per_s, 1),
             number(latency.p50_us, 1),

@@ -3,7 +3,7 @@
 use super::{bench::write_lines, load};
 use crate::{
     args::{BenchRebuild, Format, Global, SCHEDULES, word_of},
-    cluster::{ClusterFile, NarrowWire, Shape, SlowDisks, create},
+    cluster::{ClusterFile, NarrowWire, Shape, SlowDisks, create, own_folder},
     failure::{Failure, at_path},
     output::{Cell, TextTable, bytes},
     progress,
@@ -68,8 +68,8 @@ pub(crate) fn run(global: &Global, asked: &BenchRebuild) -> Result<(), Failure> 
 }
 
 fn slow_disks(asked: &BenchRebuild) -> Result<SlowDisks, Failure> {
-    fs::create_dir_all(&asked.folder).map_err(at_path(&asked.folder))?;
-    SlowDisks::create(asked.nodes, &asked.folder).map_err(|problem| {
+    let folder = own_folder(&asked.folder)?;
+    SlowDisks::create(asked.nodes, &folder).map_err(|problem| {
         Failure::Runtime(format!("the rate of the disks cannot be limited: {problem}; leave out --disk-rate"))
     })
 }
@@ -99,8 +99,7 @@ struct Nodes {
 
 impl Nodes {
     fn start(global: &Global, asked: &BenchRebuild) -> Result<Self, Failure> {
-        fs::create_dir_all(&asked.folder).map_err(at_path(&asked.folder))?;
-        let folder = fs::canonicalize(&asked.folder).map_err(at_path(&asked.folder))?;
+        let folder = own_folder(&asked.folder)?;
         let data = folder.join(format!("rackscan-rebuild-{}", std::process::id()));
         let shape = Shape { nodes: asked.nodes, devices: 1, ..Shape::default() };
         let file = create(&data, &shape)?;

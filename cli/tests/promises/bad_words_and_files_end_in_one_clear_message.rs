@@ -136,7 +136,7 @@ fn commands_end_as_ever_where_nobody_reads_standard_error() {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rackscan"));
-        command.arg("--data").arg(data.path().join("data")).args(words).stderr(writer);
+        command.env("RACKSCAN_DATA", data.path().join("data")).args(words).stderr(writer);
         let output = command.output().expect("the program runs");
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };

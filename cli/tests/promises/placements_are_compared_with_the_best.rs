@@ -53,7 +53,7 @@ fn is_root() -> bool {
 /// Runs the command with programs of another folder instead of the system's.
 fn with_path(data: &Data, path: &Path, line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rackscan"));
-    command.arg("--data").arg(data.path().join("data")).args(line.split_whitespace()).env("PATH", path);
+    command.env("RACKSCAN_DATA", data.path().join("data")).args(line.split_whitespace()).env("PATH", path);
     command.stdin(Stdio::null()).output().expect("the program runs")
 }
 

@@ -90,6 +90,12 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
         ("--depths 0", 2, ["IOs in flight", "1 to 4096"]),
         ("--connections 9999", 2, ["9999 connections", "1 to 1024"]),
         ("--open-loop 0", 2, ["--open-loop 0", "above 0"]),
+        ("--io-threads 256 --connections 160 --io pread", 2, ["40960 threads", "fewer connections"]),
+        ("--connections 1024 --depths 64 --sizes 1MiB", 2, ["of memory", "smaller reads"]),
+        ("--cluster /nonexistent --wire tcp", 2, ["--cluster has no effect", "does not use it"]),
+        ("--io-threads 4", 2, ["--io-threads has no effect", "--bridges static"]),
+        ("--sweep --sizes 512", 2, ["--sweep", "--sizes"]),
+        ("--effort 0.1", 2, ["required", "--sweep"]),
         ("--zipf 1", 2, ["--zipf 1", "below 1"]),
         (
             "--wires verbs",
@@ -102,7 +108,8 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
         data.run(&format!("lab io {words} {at}")).fails(code, &parts);
     }
     data.run("lab io --folder /proc/nowhere").fails(1, &["/proc/nowhere"]);
-    data.run("lab io --file-size 8MiB --folder /dev/shm/rackscan-bench-wrong").fails(1, &["tmpfs"]);
+    data.run("lab io --file-size 8MiB --folder /dev/shm/rackscan-bench-wrong")
+        .fails(1, &["--folder", "tmpfs", "ext4"]);
     let _removed = std::fs::remove_dir_all("/dev/shm/rackscan-bench-wrong");
 }
 

@@ -36,7 +36,7 @@ impl Data {
     pub(crate) fn run_words(&self, words: &[&str], input: &str) -> Ran {
         use std::io::Write;
         let mut command = Command::new(env!("CARGO_BIN_EXE_rackscan"));
-        command.arg("--data").arg(self.path().join("data")).args(words).env_remove("RUST_LOG");
+        command.env("RACKSCAN_DATA", self.path().join("data")).args(words).env_remove("RUST_LOG");
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -103,6 +103,8 @@ impl Reads {
 
     /// A read has ended.
     pub(super) fn completed(&mut self, name: u64, is_done: bool) {
+        // A connection that is ended in the middle of its events may still report reads that were
+        // abandoned.
         self.posted = self.posted.saturating_sub(1);
         let Some(reads) = self.jobs.get_mut(&name) else { return };
         reads.remaining -= 1;

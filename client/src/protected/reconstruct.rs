@@ -89,9 +89,11 @@ impl Cluster {
         (lost, is_there): (ClientError, bool),
         fetched: &mut FetchedPages,
     ) -> Result<Vec<PageBuffer>, ClientError> {
-        let Some((map, stripes)) = self.stripes_of(table, segment).await.unwrap_or_default() else {
-            return Err(lost);
-        };
+        let found = self.stripes_of(table, segment).await.unwrap_or_else(|error| {
+            tracing::warn!(%table, %error, "the map of a table with lost pages could not be read");
+            None
+        });
+        let Some((map, stripes)) = found else { return Err(lost) };
         let Some(place) = stripes.set.streams.iter().position(|stream| stream.node == node) else {
             return Err(lost);
         };

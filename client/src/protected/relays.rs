@@ -135,6 +135,9 @@ impl Cluster {
 /// An open relay session.
 pub(super) struct RelaySession {
     jobs: mpsc::Sender<u64>,
+    /// A result for each job, and the failure that ends the session. The channel has no bound of
+    /// its own. All results are taken after each job, so it holds at most those of the jobs that
+    /// waited or were relayed then (`RELAY_LANES` each), of that job, and the failure.
     results: mpsc::UnboundedReceiver<Result<RelayedStripe, String>>,
 }
 

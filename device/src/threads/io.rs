@@ -3,7 +3,7 @@
 //! [`ThreadedIo`] keeps the promises of [`crate::Ring`] with threads that block in `pread` and
 //! `pwrite`: [`PreadPool`] has a fixed number of them, [`ThreadPerRequest`] creates one for each
 //! request. They are the baseline that the ring is compared with, and they read devices where
-//! io_uring is not allowed.
+//! io_uring is not allowed. With [`BlockingIo`] the submitting thread itself blocks.
 //!
 //! Invariants
 //! - `in_flight` = transfers at the workers + completions not yet delivered <= `depth`.
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::completion_queue::{CompletionQueue, Ended};
 use super::watches::Watches;
-use super::workers::{FixedThreads, FreshThreads, Job, Workers};
+use super::workers::{CallingThread, FixedThreads, FreshThreads, Job, Workers};
 use crate::check::{self, Extent};
 use crate::device::Device;
 use crate::error::{ReapError, Refused, RingError, SubmitError};
@@ -33,7 +33,10 @@ pub type PreadPool = ThreadedIo<FixedThreads>;
 /// [`DeviceIo`] with a new thread for each request.
 pub type ThreadPerRequest = ThreadedIo<FreshThreads>;
 
-/// The configuration of a [`PreadPool`] or [`ThreadPerRequest`].
+/// [`DeviceIo`] by the submitting thread itself: a request has ended when it is submitted.
+pub type BlockingIo = ThreadedIo<CallingThread>;
+
+/// The configuration of a [`PreadPool`], [`ThreadPerRequest`] or [`BlockingIo`].
 #[derive(Debug, Clone, Default)]
 pub struct ThreadedConfig {
     /// Maximum number of requests in flight, 1 to [`RING_DEPTH_MAX`].
@@ -83,6 +86,16 @@ impl ThreadPerRequest {
     /// As [`PreadPool::new`].
     pub fn new(config: ThreadedConfig) -> Result<Self, RingError> {
         Self::over(config, |config, done| FreshThreads::new(&config.cores, &config.name, done))
+    }
+}
+
+impl BlockingIo {
+    /// Creates no thread. Names and cores of threads in the configuration have no effect.
+    ///
+    /// # Errors
+    /// As [`PreadPool::new`].
+    pub fn new(config: ThreadedConfig) -> Result<Self, RingError> {
+        Self::over(config, |_, done| Ok(CallingThread::new(done)))
     }
 }
 

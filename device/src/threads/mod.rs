@@ -2,9 +2,9 @@
 //! that must not block.
 //!
 //! `io` is the interface, the same as that of the ring. `workers` are the threads, a fixed number
-//! of them or one for each request. `system_call` moves the bytes. `completion_queue` returns
-//! finished transfers and wakes the submitting thread. `watches` contains the watched descriptors,
-//! in an epoll instance.
+//! of them, one for each request, or that of the caller. `system_call` moves the bytes.
+//! `completion_queue` returns finished transfers and wakes the submitting thread. `watches`
+//! contains the watched descriptors, in an epoll instance.
 
 mod completion_queue;
 mod io;
@@ -12,4 +12,4 @@ mod system_call;
 mod watches;
 mod workers;
 
-pub use io::{PreadPool, ThreadPerRequest, ThreadedConfig, ThreadedIo};
+pub use io::{BlockingIo, PreadPool, ThreadPerRequest, ThreadedConfig, ThreadedIo};

@@ -1,4 +1,5 @@
-//! The threads that perform transfers: a fixed number, or one for each request.
+//! Who performs transfers: a fixed number of threads, a thread for each request, or the thread that
+//! submits them.
 //!
 //! Invariants
 //! - An accepted job is always performed, even when its submitter is dropped; the job owns its
@@ -224,6 +225,27 @@ impl Workers for FreshThreads {
             count = self.running.changed.wait(count).unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// No thread: the submitting thread performs each job before `start` returns.
+#[derive(Debug)]
+pub struct CallingThread {
+    done: Arc<CompletionQueue>,
+}
+
+impl CallingThread {
+    pub(super) fn new(done: &Arc<CompletionQueue>) -> Self {
+        Self { done: Arc::clone(done) }
+    }
+}
+
+impl Workers for CallingThread {
+    fn start(&mut self, job: Job) -> Result<(), (Job, Errno)> {
+        work(&self.done, job);
+        Ok(())
+    }
+
+    fn finish(&mut self) {}
 }
 
 fn builder(name: &str, number: usize) -> std::thread::Builder {

@@ -5,12 +5,12 @@
 //! CREATE INDEX, ALTER TABLE ... FOREIGN KEY, CREATE MATERIALIZED VIEW
 //!                 -> [statement] -> a definition -> a table version with that definition   (flushing)
 //! changed rows    -> derived entries, in the same transaction                              (changes/derive)
-//! flush           -> sums over the segments, in a base, which is a table for each view     [base]
+//! flush           -> the view's sums over all segments, in a table of its own: its base    [base]
 //! SELECT          -> base and entries of one point in time -> the rows of a view           [view], [amounts]
 //! ```
 //!
-//! Invariant: a table's definition lists everything that is derived from it. The rest (the bases)
-//! can be computed again from its rows.
+//! Invariant: a table's definition lists everything that is derived from it. The contents of bases
+//! can be computed again from the table's rows.
 
 mod aggregate;
 mod amounts;

@@ -1,5 +1,5 @@
-//! Refuses values that are compared, chosen between or cast although their types have nothing in
-//! common.
+//! Refuses expressions whose operands have types that cannot be combined: in comparisons, in CASE,
+//! COALESCE and the like, in set operations, and in casts.
 //!
 //! DataFusion compares a date with an integer by its days, compares a text with a number by casting
 //! each text, and casts both branches of a CASE to text. PostgreSQL refuses all of these, and so

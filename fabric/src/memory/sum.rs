@@ -77,51 +77,53 @@ impl Mapping {
 /// `to` must be mapped writable and each of `from` mapped readable for `bytes` bytes.
 unsafe fn sum_tile(to: *mut u8, from: &[*const u8], bytes: usize, onto: bool) {
     match *from {
-        // SAFETY: the caller vouches for all ranges, here and below.
+        // SAFETY: the caller vouches for `bytes` bytes at `to` and at each of `from`.
         [a] => unsafe { sum(to, [a], bytes, onto) },
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for `bytes` bytes at `to` and at each of `from`.
         [a, b] => unsafe { sum(to, [a, b], bytes, onto) },
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for `bytes` bytes at `to` and at each of `from`.
         [a, b, c] => unsafe { sum(to, [a, b, c], bytes, onto) },
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for `bytes` bytes at `to` and at each of `from`.
         [a, b, c, d] => unsafe { sum(to, [a, b, c, d], bytes, onto) },
-        _ => {}
+        _ => unreachable!("1 to SOURCES_PER_PASS sources"),
     }
 }
 
 /// As [`sum_tile`], for a number of sources that is known at compile time.
 ///
 /// # Safety
-/// As [`sum_tile`].
+/// `to` must be mapped writable and each of `from` mapped readable for `bytes` bytes.
 #[inline]
 unsafe fn sum<const SOURCES: usize>(to: *mut u8, from: [*const u8; SOURCES], bytes: usize, onto: bool) {
     let whole = bytes - bytes % BLOCK_BYTES;
     let mut at = 0;
     while at < whole {
-        // SAFETY: `at + BLOCK_BYTES <= bytes`, inside of the caller's ranges.
+        // SAFETY: `at + BLOCK_BYTES <= bytes`, inside of the caller's `to`.
         let target = unsafe { to.add(at) };
-        // SAFETY: as above.
+        // SAFETY: `at + BLOCK_BYTES <= bytes`, so the caller's `to` has a block at `target`.
         let mut sum = if onto { unsafe { block::load(target) } } else { block::ZERO };
         for from in from {
-            // SAFETY: as above.
+            // SAFETY: `at + BLOCK_BYTES <= bytes`, inside of the caller's `from`.
             let source = unsafe { from.add(at) };
-            // SAFETY: as above.
+            // SAFETY: `at + BLOCK_BYTES <= bytes`, so the caller's `from` has a block at `source`.
             sum = block::xor(sum, unsafe { block::load(source) });
         }
-        // SAFETY: as above.
+        // SAFETY: `at + BLOCK_BYTES <= bytes`, so the caller's `to` has a block at `target`.
         unsafe { block::store(target, sum) };
         at += BLOCK_BYTES;
     }
     while at < bytes {
-        // SAFETY: `at < bytes`, inside of the caller's range.
+        // SAFETY: `at < bytes`, inside of the caller's `to`.
         let target = unsafe { to.add(at) };
-        // SAFETY: as above; a byte is always aligned.
+        // SAFETY: `at < bytes`, so `target` is in the caller's `to`, which stays mapped in this
+        // call.
         let target = unsafe { byte(target) };
         let mut sum = if onto { target.load(Ordering::Relaxed) } else { 0 };
         for from in from {
-            // SAFETY: as above.
+            // SAFETY: `at < bytes`, inside of the caller's `from`.
             let source = unsafe { from.add(at) }.cast_mut();
-            // SAFETY: as above.
+            // SAFETY: `at < bytes`, so `source` is in the caller's `from`, which stays mapped in
+            // this call.
             sum ^= unsafe { byte(source) }.load(Ordering::Relaxed);
         }
         target.store(sum, Ordering::Relaxed);
@@ -134,8 +136,8 @@ unsafe fn sum<const SOURCES: usize>(to: *mut u8, from: [*const u8; SOURCES], byt
 /// # Safety
 /// `pointer` must be mapped while the result is used.
 unsafe fn byte<'a>(pointer: *mut u8) -> &'a AtomicU8 {
-    // SAFETY: the caller vouches for the mapping; every other access is atomic, a racing copy or
-    // another process's.
+    // SAFETY: the caller vouches for the mapping, and a byte is always aligned; every other access
+    // is atomic, a racing copy or another process's.
     unsafe { AtomicU8::from_ptr(pointer) }
 }
 

@@ -7,7 +7,6 @@
 
 use super::{IMMEDIATE, PostBoxError, PostShape, layout};
 use crate::{
-    address::Wire,
     connection::Connection,
     operation::Operation,
     region::{Region, RemoteRegion},
@@ -69,7 +68,7 @@ impl PostSender {
         let at = self.shape.offset_of(index);
         let length = layout::put(&self.images, at, *sequence, body)?;
         let (source, target, target_offset) = (self.images.slice(at, length)?, self.remote, at as u64);
-        if connection.wire() == Wire::Verbs {
+        if connection.wire().write_wakes_nobody() {
             let immediate = IMMEDIATE;
             connection
                 .post(id, Operation::WriteWithImmediate { source, target, target_offset, immediate })?;

@@ -1,4 +1,8 @@
-//! Assigns a caller its seat at an inbox's shared receive queue.
+//! Reserves places for connecting peers in the inboxes of a listener, before their queue pairs
+//! exist.
+//!
+//! [`reserve`] joins a peer to one inbox, by way of the inbox's shared receive queue on the
+//! adapter. [`make_queues`] creates these queues beforehand.
 //!
 //! Invariants
 //! - An inbox has one shared receive queue for each adapter, created for the first listener that

@@ -229,7 +229,8 @@ impl PacketSource {
 
     /// Notes that so many packets were given back.
     pub(super) fn credited(&mut self, packets: u32) {
-        self.outstanding = self.outstanding.saturating_sub(packets);
+        self.outstanding =
+            self.outstanding.checked_sub(packets).expect("each packet that arrived is given back once");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Defines the requests that a client sends to a node.
+//! Defines the requests that a client sends to a node, and their names.
 
 use serde::{Deserialize, Serialize};
 
@@ -241,4 +241,45 @@ pub enum Request {
     HoldTables(HoldTables),
     /// Releases the hold with this number. [`Answer::Done`], also when the hold is unknown.
     ReleaseTables(u64),
+}
+
+impl Request {
+    /// Its name in error messages and logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Catalog { .. } => "catalog",
+            Self::Fetch { .. } => "fetch",
+            Self::Process { .. } => "process",
+            Self::Append { .. } => "append",
+            Self::Keep { .. } => "keep",
+            Self::ReadRaw { .. } => "raw read",
+            Self::WriteRaw { .. } => "raw write",
+            Self::AppendParity(_) => "append parity",
+            Self::ReserveParity(_) => "reserve parity",
+            Self::LoadHeld(_) => "load held",
+            Self::KeepMap(_) => "keep map",
+            Self::ReadMap(_) => "read map",
+            Self::Verify(_) => "verify",
+            Self::Repair(_) => "repair",
+            Self::Adopt(_) => "adopt",
+            Self::PreparePublish { .. } => "prepare",
+            Self::CommitPublish { .. } | Self::CommitInPlace { .. } => "commit",
+            Self::AbortLoad { .. } => "abort",
+            Self::Drop { .. } => "drop",
+            Self::Echo { .. } => "echo",
+            Self::OpenCache => "open cache",
+            Self::CacheUsed { .. } => "cache used",
+            Self::OpenParticipant => "open participant",
+            Self::OpenPosts { .. } => "open posts",
+            Self::Transact { .. } => "transact",
+            Self::KeepLog(_) => "keep log",
+            Self::AcceptLoss => "accept loss",
+            Self::HoldTables(_) => "hold tables",
+            Self::ReleaseTables(_) => "release tables",
+            Self::CopyOfLog(_) => "copy of log",
+            Self::Stop => "stop",
+        }
+    }
 }

@@ -14,7 +14,9 @@
 use std::fmt;
 
 use az::SaturatingAs;
+use rackscan_device::limits::IO_ALIGN_BYTES;
 use rackscan_fabric::Wire;
+use rackscan_format::limits::RAW_TRANSFERS_MAX;
 use rackscan_format::message::{BridgeKind, IoKind};
 use serde::Serialize;
 
@@ -69,12 +71,55 @@ pub struct Case {
     pub connections: u32,
     /// IOs in flight on each connection.
     pub depth: u32,
+    /// Maximum IOs of one message to the node; `None` derives it from the depth.
+    pub batch: Option<u32>,
     /// The wire.
     pub wire: Wire,
     /// Shape of the node.
     pub node: NodeShape,
     /// Modes to measure.
     pub modes: Vec<Mode>,
+}
+
+impl Case {
+    /// Whether this process reads by the thread that submits a read.
+    #[must_use]
+    pub fn reads_itself(&self) -> bool {
+        self.depth == 1 && self.local_io() == IoKind::Pread
+    }
+
+    /// Refuses what would end a process that starts all threads and allocates all memory.
+    fn check(&self) -> Result<(), GridError> {
+        let Self { size_bytes, connections, depth, .. } = *self;
+        let NodeShape { io_threads, serving, .. } = self.node;
+        let is = |mode| self.modes.contains(&mode);
+        let mut pools = Vec::new();
+        if is(Mode::Local) && self.local_io() == IoKind::Pread && !self.reads_itself() {
+            pools.push(connections);
+        }
+        if is(Mode::Remote) || is(Mode::Wire) {
+            pools.push(serving.into());
+        }
+        pools.into_iter().try_for_each(|connections| check_threads(connections, io_threads))?;
+        let stride_bytes = u64::from(size_bytes).next_multiple_of(IO_ALIGN_BYTES as u64);
+        let needed_bytes = u64::from(connections) * u64::from(depth) * stride_bytes;
+        if needed_bytes > limits::LOAD_MEMORY_BYTES_MAX {
+            return Err(GridError::TooMuchMemory { connections, depth, size_bytes, needed_bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Refuses more blocking reader threads than a process can have: so many for each connection, or
+/// for each serving thread of a node.
+///
+/// # Errors
+/// [`GridError::TooManyThreads`].
+pub fn check_threads(connections: u32, io_threads: u16) -> Result<(), GridError> {
+    if u64::from(connections) * u64::from(io_threads) > limits::PROCESS_THREADS_MAX {
+        return Err(GridError::TooManyThreads { connections, io_threads });
+    }
+    Ok(())
 }
 
 /// The values to combine.
@@ -90,6 +135,8 @@ pub struct Axes {
     pub io_threads: Vec<u16>,
     /// IOs in flight on each connection.
     pub depths: Vec<u32>,
+    /// Maximum IOs of one message; empty to derive it from the depth.
+    pub batches: Vec<u32>,
     /// Bridges of the node.
     pub bridges: Vec<BridgeKind>,
     /// How reactors, and this process in the mode `local`, read devices.
@@ -131,6 +178,34 @@ pub enum GridError {
         /// The maximum.
         most: u32,
     },
+    /// A case with more threads than a process can have.
+    #[error(
+        "{connections} connections with {io_threads} blocking reader threads each make {} threads of one process, at most {most} are started; \
+         give fewer connections or fewer IO threads",
+        u64::from(*connections) * u64::from(*io_threads), most = limits::PROCESS_THREADS_MAX
+    )]
+    TooManyThreads {
+        /// Connections, or serving threads of the node.
+        connections: u32,
+        /// Threads of each of them.
+        io_threads: u16,
+    },
+    /// A case whose reads in flight do not fit into memory.
+    #[error(
+        "{connections} connections with {depth} reads of {size_bytes} bytes in flight take {needed_bytes} bytes of memory, at most {} are taken; \
+         give fewer connections, a smaller depth or smaller reads",
+        limits::LOAD_MEMORY_BYTES_MAX
+    )]
+    TooMuchMemory {
+        /// Connections.
+        connections: u32,
+        /// Reads in flight on each.
+        depth: u32,
+        /// Bytes of each.
+        size_bytes: u32,
+        /// Memory of all of them.
+        needed_bytes: u64,
+    },
     /// More cases than the limit.
     #[error("these axes make {cases} cases, at most {most} are measured; give fewer values", most = limits::CASES_MAX)]
     TooMany {
@@ -152,10 +227,12 @@ impl Axes {
                 for &wire in &self.wires {
                     for &size_bytes in &self.sizes {
                         for &depth in &self.depths {
-                            let modes = self.modes.clone();
-                            let case = Case { size_bytes, connections, depth, wire, node, modes };
-                            if !cases.contains(&case) {
-                                cases.push(case);
+                            for batch in self.batches() {
+                                let modes = self.modes.clone();
+                                let case = Case { size_bytes, connections, depth, batch, wire, node, modes };
+                                if !cases.contains(&case) {
+                                    cases.push(case);
+                                }
                             }
                         }
                     }
@@ -165,8 +242,16 @@ impl Axes {
         if cases.len() > limits::CASES_MAX {
             return Err(GridError::TooMany { cases: cases.len() });
         }
+        cases.iter().try_for_each(Case::check)?;
         together(&mut cases);
         Ok(cases)
+    }
+
+    fn batches(&self) -> Vec<Option<u32>> {
+        match self.batches.as_slice() {
+            [] => vec![None],
+            batches => batches.iter().copied().map(Some).collect(),
+        }
     }
 
     fn nodes(&self, connections: u32) -> Vec<NodeShape> {
@@ -232,6 +317,9 @@ impl Axes {
         for &value in &self.depths {
             within("IOs in flight", value, limits::DEPTH_MAX)?;
         }
+        for &value in &self.batches {
+            within("IOs per message", value, RAW_TRANSFERS_MAX.saturating_as::<u32>())?;
+        }
         for &value in &self.io_threads {
             within("IO threads", value.into(), limits::IO_THREADS_MAX.into())?;
         }
@@ -261,6 +349,7 @@ mod tests {
             connections: vec![1, 2],
             io_threads: vec![1, 4, 16],
             depths: vec![1, 32],
+            batches: vec![],
             bridges: vec![BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic],
             ios: vec![IoKind::Uring, IoKind::Pread],
             wires: vec![Wire::Shm],
@@ -300,6 +389,13 @@ mod tests {
         assert!(refused(|axes| axes.depths = vec![0]).contains("1 to 4096"));
         assert!(refused(|axes| axes.connections = vec![5000]).contains("1 to 1024"));
         assert!(refused(|axes| axes.io_threads = vec![0]).contains("IO threads"));
+        assert!(refused(|axes| axes.batches = vec![0]).contains("1 to "));
+        let many = refused(|axes| (axes.connections, axes.io_threads) = (vec![160], vec![256]));
+        assert!(many.contains("40960 threads"), "{many}");
+        let large = refused(|axes| {
+            (axes.connections, axes.depths, axes.sizes) = (vec![1024], vec![64], vec![1 << 20]);
+        });
+        assert!(large.contains("memory"), "{large}");
         assert!(refused(|axes| axes.bridges.clear()).contains("no bridges"));
         assert!(refused(|axes| axes.depths = (1..4000).collect()).contains("cases"));
     }

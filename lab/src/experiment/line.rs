@@ -25,6 +25,10 @@ pub(super) struct Turn {
     pub(super) iops: f64,
     pub(super) ios: u64,
     pub(super) latencies: Latencies,
+    /// What another program summarised of its latencies.
+    pub(super) latency: Option<LatencySummary>,
+    /// IOs of one message to the node, at most; 0 without a node.
+    pub(super) batch: u32,
     pub(super) own_cpu: Duration,
     pub(super) node_cpu: Option<Duration>,
     pub(super) late: u64,
@@ -41,6 +45,8 @@ impl Turn {
             iops: measured.iops,
             ios: counters.ios,
             latencies: counters.latencies.clone(),
+            latency: None,
+            batch: 0,
             own_cpu: measured.own_cpu,
             node_cpu: measured.peer_cpu,
             late: counters.late,
@@ -74,6 +80,8 @@ pub struct PointLine {
     pub connections: u32,
     /// IOs in flight on each connection.
     pub depth: u32,
+    /// IOs of one message to the node, at most; `None` without a node.
+    pub batch: Option<u32>,
     /// The wire; `None` without one.
     pub wire: Option<Wire>,
     /// The node's bridge; `None` without a node.
@@ -181,10 +189,6 @@ impl Turns {
         let (is_remote, has_node) = (mode == Mode::Remote, matches!(mode, Mode::Wire | Mode::Remote));
         let cpu = cpu_per_io(turns);
         let reader_ns = if has_node { cpu.node_ns } else { Some(cpu.own_ns) };
-        let mut latencies = Latencies::default();
-        for turn in turns {
-            latencies.add(&turn.latencies);
-        }
         let median_iops = median(iops.clone()).unwrap_or(0.0);
         let cut = turns.len() < common.rounds as usize || turns.iter().any(|turn| turn.short);
         let sum = |of: fn(&Turn) -> u64| turns.iter().map(of).sum();
@@ -194,6 +198,7 @@ impl Turns {
             size_bytes,
             connections,
             depth,
+            batch: turns.first().map(|turn| turn.batch).filter(|batch| *batch > 0),
             wire: has_node.then_some(wire),
             bridge: has_node.then_some(node.bridge),
             io: match mode {
@@ -202,10 +207,12 @@ impl Turns {
                 Mode::Local => Some(self.case.local_io()),
                 Mode::Fio => Some(IoKind::Uring),
             },
-            io_threads: if is_remote || mode == Mode::Local && self.case.local_io() == IoKind::Pread {
-                node.io_threads
-            } else {
-                0
+            io_threads: match mode {
+                Mode::Remote => node.io_threads,
+                Mode::Local if self.case.local_io() == IoKind::Pread && !self.case.reads_itself() => {
+                    node.io_threads
+                }
+                _ => 0,
             },
             serving: if has_node { node.serving } else { 0 },
             pinned: node.pin,
@@ -214,7 +221,7 @@ impl Turns {
             seconds: common.seconds,
             median_iops,
             mb_per_s: median_iops * f64::from(size_bytes) / 1e6,
-            latency: latencies.summary(),
+            latency: latency(turns),
             cpu,
             ios_per_cpu_s: reader_ns.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
             late: sum(|turn| turn.late),
@@ -236,6 +243,28 @@ impl Case {
     #[must_use]
     pub fn local_io(&self) -> IoKind {
         if self.node.bridge == BridgeKind::Reactor { self.node.io } else { IoKind::Uring }
+    }
+}
+
+/// Latencies over all turns. Of those that another program summarised, the median of each figure.
+fn latency(turns: &[Turn]) -> LatencySummary {
+    let summaries: Vec<LatencySummary> = turns.iter().filter_map(|turn| turn.latency).collect();
+    if summaries.is_empty() {
+        let mut latencies = Latencies::default();
+        turns.iter().for_each(|turn| latencies.add(&turn.latencies));
+        return latencies.summary();
+    }
+    let of =
+        |figure: fn(&LatencySummary) -> f64| median(summaries.iter().map(figure).collect()).unwrap_or(0.0);
+    LatencySummary {
+        count: summaries.iter().map(|summary| summary.count).sum(),
+        min_us: of(|summary| summary.min_us),
+        mean_us: of(|summary| summary.mean_us),
+        p50_us: of(|summary| summary.p50_us),
+        p90_us: of(|summary| summary.p90_us),
+        p99_us: of(|summary| summary.p99_us),
+        p999_us: of(|summary| summary.p999_us),
+        max_us: of(|summary| summary.max_us),
     }
 }
 
@@ -277,6 +306,7 @@ mod tests {
             size_bytes: 4096,
             connections: 1,
             depth: 32,
+            batch: None,
             wire: Wire::Shm,
             node: NodeShape {
                 bridge: BridgeKind::Reactor,

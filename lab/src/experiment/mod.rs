@@ -17,7 +17,7 @@ mod line;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rackscan_device::{Access, Device};
@@ -25,7 +25,7 @@ use rackscan_fabric::Wire;
 use rackscan_format::message::IoKind;
 
 pub(crate) use grid::together;
-pub use grid::{Axes, Case, GridError, Mode, NodeShape};
+pub use grid::{Axes, Case, GridError, Mode, NodeShape, check_threads};
 pub use host::{NodeHost, RunningNode};
 pub use line::{CpuPerIo, PointLine};
 
@@ -54,8 +54,6 @@ pub struct Experiment {
     pub distribution: Distribution,
     /// Seed of the offsets.
     pub seed: u64,
-    /// Maximum IOs per message; `None` derives it from the depth.
-    pub batch: Option<u32>,
     /// Case in whose first turn the use of the cores is sampled.
     pub watched: Option<Case>,
     /// Source of the figures.
@@ -231,8 +229,10 @@ impl Experiment {
             pin: case.node.pin,
             stop,
         };
-        let measured = drive(&run, &|_connection| self.target(bench, case, mode))?;
-        Ok(taken(measured))
+        let batch = AtomicU32::new(0);
+        let measured = drive(&run, &|_connection| Self::target(bench, case, mode, &batch))?;
+        let (turn, ended) = taken(measured);
+        Ok((turn.map(|turn| Turn { batch: batch.into_inner(), ..turn }), ended))
     }
 
     fn while_watching<T>(&self, turn: impl FnOnce() -> T, core_use: &mut Vec<CoreUse>) -> T {
@@ -248,21 +248,30 @@ impl Experiment {
         })
     }
 
-    fn target(&self, bench: &Bench, case: &Case, mode: Mode) -> Result<Box<dyn Target>, TargetError> {
+    /// The target of one connection. Stores in `batch` how many IOs a message to the node has.
+    fn target(
+        bench: &Bench,
+        case: &Case,
+        mode: Mode,
+        batch: &AtomicU32,
+    ) -> Result<Box<dyn Target>, TargetError> {
         let Case { depth, size_bytes: slot_bytes, .. } = *case;
         if mode == Mode::Local {
             let devices = vec![Arc::clone(&bench.device)];
             let options = LocalOptions { depth, slot_bytes };
             return Ok(match case.local_io() {
                 IoKind::Uring => Box::new(Local::uring(devices, options)?),
+                IoKind::Pread if case.reads_itself() => Box::new(Local::blocking(devices, options)?),
                 IoKind::Pread => Box::new(Local::pread(devices, case.node.io_threads.into(), options)?),
             });
         }
-        let line = bench.line(case.wire, depth, slot_bytes, self.batch)?;
-        Ok(match mode {
-            Mode::Wire => Box::new(Remote::wire_only(&line)?),
-            _ => Box::new(Remote::connect(&line)?),
-        })
+        let line = bench.line(case.wire, depth, slot_bytes, case.batch)?;
+        let remote = match mode {
+            Mode::Wire => Remote::wire_only(&line)?,
+            _ => Remote::connect(&line)?,
+        };
+        batch.store(remote.batch(), Ordering::Relaxed);
+        Ok(Box::new(remote))
     }
 
     fn fio(&self, bench: &Bench, case: &Case) -> Result<Turn, TurnError> {
@@ -276,7 +285,8 @@ impl Experiment {
             duration: self.bounds.duration,
         };
         let read = load.run()?;
-        Ok(Turn { iops: read.iops, ios: read.ios, own_cpu: read.cpu, ..Turn::default() })
+        let latency = Some(read.latency);
+        Ok(Turn { iops: read.iops, ios: read.ios, own_cpu: read.cpu, latency, ..Turn::default() })
     }
 }
 

@@ -103,7 +103,7 @@ pub fn report(lines: &[KernelLine], provenance: &Provenance) -> Report {
         title: "Encoded bytes per second, one core".to_owned(),
         kind: Kind::Bars(groups.collect()),
         x: Axis::new("kernel", Scale::Linear),
-        y: Axis::new("GB/s", Scale::Linear),
+        y: Axis::new("GB/s", Scale::Automatic),
         series: levels.iter().map(series).filter(|series| !series.points.is_empty()).collect(),
     };
     let caption = "Each scan with its checksums; the table has a plain copy of the same bytes beside each.";

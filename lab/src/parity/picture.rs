@@ -83,7 +83,7 @@ fn groups(
             let point = Point { x: place(line) as f64, y: line.median_mb_per_s, bar };
             match series.iter_mut().find(|series| series.name == line.series()) {
                 Some(series) => series.points.push(point),
-                None => series.push(Series { name: line.series(), points: vec![point] }),
+                None => series.push(Series::of(line.series(), vec![point])),
             }
         }
         series.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
@@ -100,7 +100,7 @@ fn groups(
                 title: format!("Data written, {of}, to {to}"),
                 kind: Kind::Lines,
                 x,
-                y: Axis::new("MB/s of data", Scale::Linear),
+                y: Axis::new("MB/s of data", Scale::Automatic),
                 series,
             },
         });
@@ -126,7 +126,7 @@ fn bars(lines: &[ParityLine]) -> Vec<Figure> {
             let point = Point { x: group as f64, y: line.median_mb_per_s, bar: None };
             match series.iter_mut().find(|series| series.name == line.series()) {
                 Some(series) => series.points.push(point),
-                None => series.push(Series { name: line.series(), points: vec![point] }),
+                None => series.push(Series::of(line.series(), vec![point])),
             }
         }
         let to = if on_disk { "disk" } else { "memory" };
@@ -137,7 +137,7 @@ fn bars(lines: &[ParityLine]) -> Vec<Figure> {
                 title: format!("Data written by each way, {nodes} nodes, to {to}"),
                 kind: Kind::Bars(blocks.iter().map(|block| size_name(*block)).collect()),
                 x: Axis::new("bytes of a block", Scale::Linear),
-                y: Axis::new("MB/s of data", Scale::Linear),
+                y: Axis::new("MB/s of data", Scale::Automatic),
                 series,
             },
         })

@@ -55,7 +55,7 @@ fn size_name(bytes: u32) -> String {
 
 fn chart(title: String, kind: Kind, x: Axis, series: Vec<Series>) -> Chart {
     let series = series.into_iter().filter(|series| !series.points.is_empty()).collect();
-    Chart { title, kind, x, y: Axis::new("seconds", Scale::Linear), series }
+    Chart { title, kind, x, y: Axis::new("seconds", Scale::Automatic), series }
 }
 
 impl<'a> Lines<'a> {
@@ -106,12 +106,12 @@ impl<'a> Lines<'a> {
     }
 
     fn by_workers(&self, number: u32, query: SimulatedQuery, size: u32) -> Figure {
-        let series = Placement::ALL.map(|placement| Series {
-            name: placement.name().to_owned(),
-            points: self.points(
+        let series = Placement::ALL.map(|placement| {
+            let points = self.points(
                 |line| line.workers,
                 |line| (line.query, line.placement, line.page_size_bytes) == (query, placement, size),
-            ),
+            );
+            Series::of(placement.name(), points)
         });
         let title = format!("{query}: time by threads, pages of {} (figure 4.{number})", size_name(size));
         Figure {
@@ -130,12 +130,12 @@ impl<'a> Lines<'a> {
 
     /// Returns `None` if nothing crossed a wire.
     fn by_connections(&self, number: u32, query: SimulatedQuery, size: u32) -> Option<Figure> {
-        let series = [Placement::RemoteFetch, Placement::RemoteProcess].map(|placement| Series {
-            name: placement.name().to_owned(),
-            points: self.points(
+        let series = [Placement::RemoteFetch, Placement::RemoteProcess].map(|placement| {
+            let points = self.points(
                 |line| line.connections,
                 |line| (line.query, line.placement, line.page_size_bytes) == (query, placement, size),
-            ),
+            );
+            Series::of(placement.name(), points)
         });
         if series.iter().all(|series| series.points.is_empty()) {
             return None;

@@ -24,10 +24,12 @@ pub(super) const THREADS_FIXED: u16 = 100;
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const STATIC_CONNECTIONS: [u32; 4] = [1, 2, 5, CONNECTIONS_FIXED];
 const STATIC_THREADS: [u16; 5] = [1, 4, 16, 50, THREADS_FIXED];
-const LOCAL_THREADS: [u16; 6] = [1, 4, 16, 50, 100, 200];
+const LOCAL_THREADS: [u32; 6] = [1, 4, 16, 50, 100, 200];
 const REACTOR_CONNECTIONS: [u32; 3] = [1, 2, 4];
 /// Reads in flight of a connection where the figure does not say it.
-const DEPTH: u32 = 32;
+pub(super) const DEPTH: u32 = 32;
+/// The paper sends a message for each read.
+const BATCH: Option<u32> = Some(1);
 const TURN: Duration = Duration::from_secs(1);
 const TURN_LEAST: Duration = Duration::from_millis(50);
 
@@ -56,6 +58,7 @@ pub fn sweep(effort: f64, wire: Wire) -> SweepPlan {
             size_bytes,
             connections,
             depth,
+            batch: BATCH,
             wire,
             node,
             modes: vec![mode],
@@ -73,11 +76,15 @@ pub fn sweep(effort: f64, wire: Wire) -> SweepPlan {
         }
         // Figure 4.18 shows the best of each bridge, so the dynamic one is measured at every size.
         cases.push(of(1, DEPTH, poller(BridgeKind::Dynamic, 1, 0, false), Mode::Remote));
+        let ring = reactor(1, cores, false);
         for &threads in &thinned(&LOCAL_THREADS, effort) {
-            let depth = u32::from(threads);
-            let by_threads = NodeShape { io: IoKind::Pread, io_threads: threads, ..reactor(1, cores, false) };
-            cases.push(of(1, depth, by_threads, Mode::Local));
-            cases.push(of(1, depth, reactor(1, cores, false), Mode::Local));
+            // The paper's way: threads that each read and wait, and share nothing.
+            let waiting = NodeShape { io: IoKind::Pread, ..ring };
+            cases.push(of(threads, 1, waiting, Mode::Local));
+            cases.push(of(1, threads, ring, Mode::Local));
+        }
+        for &rings in &thinned(&REACTOR_CONNECTIONS, effort) {
+            cases.push(of(rings, DEPTH, ring, Mode::Local));
         }
         for &count in &thinned(&STATIC_CONNECTIONS, effort) {
             for &threads in &thinned(&STATIC_THREADS, effort) {
@@ -101,6 +108,7 @@ pub fn sweep(effort: f64, wire: Wire) -> SweepPlan {
         size_bytes: SMALL,
         connections: 1,
         depth: DEPTH,
+        batch: BATCH,
         wire,
         node: poller(BridgeKind::Dynamic, 1, 0, false),
         modes: vec![Mode::Remote],

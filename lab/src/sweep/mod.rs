@@ -3,7 +3,7 @@
 //!
 //! The paper measures on two servers with 44 cores each. The axes here are the same, but end where
 //! one host ends. In the paper, `local` means threads that each read and wait; the figures here add
-//! one thread that keeps as many reads in flight.
+//! one thread that keeps as many reads in flight, and several such threads.
 //!
 //! Invariants
 //! - Figures depend on the lines alone: the same lines give the same figures.

@@ -3,7 +3,7 @@
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
 use rackscan_format::message::{BridgeKind, IoKind};
 
-use super::cases::{CONNECTIONS_FIXED, SIZES, SMALL, THREADS_FIXED};
+use super::cases::{CONNECTIONS_FIXED, DEPTH, SIZES, SMALL, THREADS_FIXED};
 use crate::core_use::CoreUse;
 use crate::experiment::{Mode, Outcome, PointLine};
 use crate::record::Provenance;
@@ -38,13 +38,16 @@ pub fn sweep_report(outcome: &Outcome, provenance: &Provenance) -> Report {
     let mut missing = Vec::new();
     for section in &mut sections {
         section.figures.retain(|figure| {
-            let drawn = figure.chart.series.iter().any(|series| !series.points.is_empty());
+            let drawn =
+                figure.chart.series.iter().any(|series| !series.is_level && !series.points.is_empty());
             if !drawn {
                 missing.push(figure.chart.title.clone());
             }
             drawn
         });
     }
+    let mut named = provenance.named(format!("{} GiB", provenance.scale));
+    named.push(("conditions".to_owned(), conditions(lines)));
     let cut = lines.iter().filter(|line| line.partial.is_some()).count();
     let mut text = Vec::new();
     if cut > 0 || !missing.is_empty() {
@@ -59,10 +62,28 @@ pub fn sweep_report(outcome: &Outcome, provenance: &Provenance) -> Report {
     }
     Report {
         title: "Random reads: device, wire and storage node".to_owned(),
-        provenance: provenance.named(format!("{} GiB", provenance.scale)),
+        provenance: named,
         sections,
         points: lines.iter().filter_map(|line| serde_json::to_value(line).ok()).collect(),
     }
+}
+
+/// What all points share: `wire shm, 32 reads in flight on a connection, ...`.
+fn conditions(lines: &[PointLine]) -> String {
+    let mut wires: Vec<String> = Vec::new();
+    for wire in lines.iter().filter_map(|line| line.wire) {
+        if !wires.contains(&wire.to_string()) {
+            wires.push(wire.to_string());
+        }
+    }
+    let batches = lines.iter().filter_map(|line| line.batch);
+    let batch =
+        batches.max().map_or_else(String::new, |batch| format!(", reads of a message at most {batch}"));
+    let (turns, seconds) = lines.first().map_or((0, 0.0), |line| (line.iops.len(), line.seconds));
+    format!(
+        "wire {}{batch}, {DEPTH} reads in flight on a connection where the figure names no other number, {turns} turns of {seconds} s",
+        wires.join(", ")
+    )
 }
 
 /// Figure 4.11: one curve per core.
@@ -104,8 +125,8 @@ fn threads_of_the_node(line: &PointLine) -> u32 {
     u32::from(line.io_threads) * line.connections
 }
 
-fn threads_or_depth(line: &PointLine) -> u32 {
-    if line.io == Some(IoKind::Pread) { line.io_threads.into() } else { line.depth }
+fn reads_in_flight(line: &PointLine) -> u32 {
+    line.connections * line.depth
 }
 
 fn size_name(size_bytes: u32) -> String {
@@ -120,7 +141,7 @@ fn figure(number: u32, title: String, x: &str, series: Vec<Series>, caption: &st
             title: format!("{title} (figure 4.{number})"),
             kind: Kind::Lines,
             x: Axis::new(x, Scale::Log2),
-            y: Axis::new("reads per second", Scale::Linear),
+            y: Axis::new("reads per second", Scale::Automatic),
             series,
         },
     }
@@ -144,20 +165,16 @@ impl Lines<'_> {
             })
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Series { name: name.into(), points }
+        Series::of(name, points)
     }
 
     fn best(&self, wanted: Wanted<'_>) -> Option<&PointLine> {
         self.of(wanted).max_by(|a, b| a.median_iops.total_cmp(&b.median_iops))
     }
 
-    /// A horizontal line over the positions of another series: a limit that does not depend on
-    /// them.
-    fn level(&self, name: &str, wanted: Wanted<'_>, beside: &Series) -> Option<Series> {
-        let y = self.best(wanted)?.median_iops;
-        let first = beside.points.first()?.x;
-        let last = beside.points.last()?.x;
-        Some(Series::new(name, [(first, y), (last, y)]))
+    /// A level line: the best that was measured of a part.
+    fn level(&self, name: &str, wanted: Wanted<'_>) -> Option<Series> {
+        Some(Series::level(name, self.best(wanted)?.median_iops))
     }
 
     fn wires(&self) -> Vec<Figure> {
@@ -181,12 +198,17 @@ impl Lines<'_> {
                 line.mode == Mode::Local && line.size_bytes == size && line.io == Some(io)
             };
             let series = vec![
-                self.series("threads that wait (pread)", threads_or_depth, &|line| is(line, IoKind::Pread)),
-                self.series("one thread (io_uring)", threads_or_depth, &|line| is(line, IoKind::Uring)),
+                self.series("a thread per read (pread)", reads_in_flight, &|line| is(line, IoKind::Pread)),
+                self.series("one thread (io_uring)", reads_in_flight, &|line| {
+                    is(line, IoKind::Uring) && line.connections == 1
+                }),
+                self.series(format!("a ring per thread, {DEPTH} reads each"), reads_in_flight, &|line| {
+                    is(line, IoKind::Uring) && line.connections > 1
+                }),
             ];
             let title = format!("Local reads, {}", size_name(size));
             let caption = "This process reads. The paper's way is a thread for each read in flight.";
-            figure(number, title, "threads, or reads in flight of one thread", series, caption)
+            figure(number, title, "reads in flight", series, caption)
         };
         (6..).zip(SIZES).map(draw).collect()
     }
@@ -250,13 +272,11 @@ impl Lines<'_> {
     fn beside_limits(&self, size: u32, measured: Series) -> Vec<Series> {
         let mode = move |line: &PointLine, mode| line.size_bytes == size && line.mode == mode && !line.pinned;
         let levels = [
-            self.level("local, best", &|line| mode(line, Mode::Local), &measured),
-            self.level("wire, best", &|line| mode(line, Mode::Wire), &measured),
-            self.level(
-                "remote, reactor, best",
-                &|line| mode(line, Mode::Remote) && line.bridge == Some(BridgeKind::Reactor),
-                &measured,
-            ),
+            self.level("local, best", &|line| mode(line, Mode::Local)),
+            self.level("wire, best", &|line| mode(line, Mode::Wire)),
+            self.level("remote, reactor, best", &|line| {
+                mode(line, Mode::Remote) && line.bridge == Some(BridgeKind::Reactor)
+            }),
         ];
         std::iter::once(measured).chain(levels.into_iter().flatten()).collect()
     }
@@ -289,7 +309,7 @@ impl Lines<'_> {
             "The best that was measured of each way, whatever its connections and threads.",
         );
         drawn.chart.kind = Kind::Bars(SIZES.map(size_name).to_vec());
-        drawn.chart.y = Axis::new("MB per second", Scale::Linear);
+        drawn.chart.y = Axis::new("MB per second", Scale::Automatic);
         drawn
     }
 

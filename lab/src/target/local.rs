@@ -1,6 +1,7 @@
 //! Implements a target whose IOs this process does by itself, bypassing the kernel's page cache.
 //!
-//! The target works over any [`DeviceIo`]: an io_uring of this thread, or threads that call pread.
+//! The target works over any [`DeviceIo`]: an io_uring of this thread, threads that call pread, or
+//! this thread calling pread.
 //!
 //! Invariants
 //! - The buffer of a slot (one of the target's places for an IO in flight) is in `memory` if and
@@ -11,8 +12,8 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use rackscan_device::{
-    BufferPool, Completion, Device, DeviceIndex, DeviceIo, HandOver, IoMemory, PreadPool, Read, Ring,
-    RingConfig, ThreadedConfig, Token, Wait as DeviceWait, Write, limits::IO_ALIGN_BYTES,
+    BlockingIo, BufferPool, Completion, Device, DeviceIndex, DeviceIo, HandOver, IoMemory, PreadPool, Read,
+    Ring, RingConfig, ThreadedConfig, Token, Wait as DeviceWait, Write, limits::IO_ALIGN_BYTES,
 };
 
 use super::{Io, IoDone, IoOperation, Target, TargetError, Wait};
@@ -63,6 +64,18 @@ impl Local<PreadPool> {
         let config =
             ThreadedConfig { depth: options.depth, devices, cores: Vec::new(), name: "lab io".to_owned() };
         Self::over(PreadPool::new(config, threads)?, &pool, options)
+    }
+}
+
+impl Local<BlockingIo> {
+    /// The calling thread reads by itself, one IO after the other, as in the paper.
+    ///
+    /// # Errors
+    /// [`TargetError`]: a shape outside the limits, or no memory.
+    pub fn blocking(devices: Vec<Arc<Device>>, options: LocalOptions) -> Result<Self, TargetError> {
+        let pool = pool(options)?;
+        let config = ThreadedConfig { depth: options.depth, devices, ..ThreadedConfig::default() };
+        Self::over(BlockingIo::new(config)?, &pool, options)
     }
 }
 

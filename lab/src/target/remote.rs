@@ -146,6 +146,12 @@ impl Remote {
         self.line.status()
     }
 
+    /// Maximum IOs of one message.
+    #[must_use]
+    pub fn batch(&self) -> u32 {
+        u32::try_from(self.batch).expect("at most RAW_TRANSFERS_MAX")
+    }
+
     /// A copy of the first bytes of a slot.
     #[must_use]
     pub fn bytes(&self, slot: u32, length_bytes: u32) -> Option<Vec<u8>> {

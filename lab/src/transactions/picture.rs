@@ -189,7 +189,7 @@ fn figures(groups: Groups<'_>, name: &str, title: &str, axis: impl Fn() -> Axis)
                 title: format!("{title}: {words}"),
                 kind: Kind::Lines,
                 x: axis(),
-                y: Axis::new("transactions per second", Scale::Linear),
+                y: Axis::new("transactions per second", Scale::Automatic),
                 series: part.to_vec(),
             };
             let caption = "Medians of turns; a bar is from the slowest to the fastest one.".to_owned();
@@ -219,7 +219,7 @@ fn series(lines: &[(f64, &TransactionLine)]) -> Vec<Series> {
         let (name, point) = (line.series(), Point { x: *place, y: line.median_per_s, bar });
         match all.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.push(point),
-            None => all.push(Series { name, points: vec![point] }),
+            None => all.push(Series::of(name, vec![point])),
         }
     }
     for series in &mut all {

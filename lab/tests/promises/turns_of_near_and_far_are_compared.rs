@@ -19,6 +19,7 @@ pub(crate) fn axes() -> Axes {
         connections: vec![2],
         io_threads: vec![2],
         depths: vec![4],
+        batches: vec![1],
         bridges: vec![BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic],
         ios: vec![IoKind::Uring, IoKind::Pread],
         wires: vec![Wire::Shm],
@@ -36,7 +37,6 @@ pub(crate) fn experiment(cases: Vec<Case>) -> Experiment {
         pace: Pace::Closed,
         distribution: Distribution::Uniform,
         seed: 1,
-        batch: None,
         watched: None,
         provenance: Provenance::now("io", 0.01),
     }
@@ -59,6 +59,7 @@ fn every_mode_of_every_case_has_a_line_and_remote_its_ratios() {
         let remote = line.mode == Mode::Remote;
         assert_eq!((line.over_local.is_some(), line.over_limit.is_some()), (remote, remote));
         assert_eq!(line.cpu.node_ns.is_some(), line.mode != Mode::Local);
+        assert_eq!(line.batch, (line.mode != Mode::Local).then_some(1));
     }
 }
 
@@ -81,6 +82,45 @@ fn an_open_loop_issues_what_was_intended() {
         assert!((198..=200).contains(&(line.latency.count + line.unissued)), "{line:?}");
         assert_eq!((line.pace, line.rate), ("open", Some(400.0)));
     }
+}
+
+#[test]
+fn threads_that_each_read_and_wait_are_compared_with_as_many_rings() {
+    let mut node_folder = NodeFolder::new();
+    let axes = Axes {
+        sizes: vec![512],
+        modes: vec![Mode::Local],
+        connections: vec![3],
+        depths: vec![1, 2],
+        bridges: vec![BridgeKind::Reactor],
+        ..axes()
+    };
+    let outcome =
+        experiment(axes.cases().unwrap()).run(&mut node_folder, &AtomicBool::new(false), &mut |_| ());
+    assert_eq!(outcome.failure, None);
+    let found: Vec<_> = outcome.lines.iter().map(|line| (line.io, line.depth, line.io_threads)).collect();
+    // A thread with one read in flight reads by itself; with two, other threads read for it.
+    let (ring, pread) = (Some(IoKind::Uring), Some(IoKind::Pread));
+    assert_eq!(found, [(ring, 1, 0), (ring, 2, 0), (pread, 1, 0), (pread, 2, 2)]);
+    assert!(outcome.lines.iter().all(|line| line.latency.count == 2 * 3 * 20 && line.batch.is_none()));
+}
+
+#[test]
+fn a_message_has_as_many_reads_as_it_is_asked_to_have() {
+    let mut node_folder = NodeFolder::new();
+    let axes = Axes {
+        sizes: vec![512],
+        modes: vec![Mode::Wire],
+        bridges: vec![BridgeKind::Reactor],
+        ios: vec![IoKind::Uring],
+        batches: vec![1, 4],
+        ..axes()
+    };
+    let outcome =
+        experiment(axes.cases().unwrap()).run(&mut node_folder, &AtomicBool::new(false), &mut |_| ());
+    assert_eq!(outcome.failure, None);
+    let batches: Vec<_> = outcome.lines.iter().map(|line| line.batch).collect();
+    assert_eq!(batches, [Some(1), Some(4)]);
 }
 
 #[test]

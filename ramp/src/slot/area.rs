@@ -119,11 +119,6 @@ impl<M: SlotMemory> SlotArea<M> {
         &self.memory
     }
 
-    /// The memory, for its owner.
-    pub fn memory_mut(&mut self) -> &mut M {
-        &mut self.memory
-    }
-
     /// Puts a version into the slot of its key, or into another one if it does not fit there.
     /// `None` if there is no slot that it fits in.
     pub(crate) fn publish(&mut self, slot: Option<Slot>, key: &Key, version: &Version) -> Option<Slot> {

@@ -141,7 +141,7 @@ pub enum SlotFault {
     },
     /// Lengths that contradict each other.
     #[error(
-        "a complete slot has {found} bytes of key and metadata, but only {most} bytes of key, metadata and value together"
+        "the slot's checksum is right, but its lengths contradict each other: key and metadata take at least {found} bytes, but key, metadata and value together only {most}"
     )]
     Parts {
         /// Key and metadata.

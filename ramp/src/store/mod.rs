@@ -139,11 +139,6 @@ impl<M: SlotMemory> Store<M> {
         &self.area
     }
 
-    /// The area of the slots, for its owner.
-    pub fn area_mut(&mut self) -> &mut SlotArea<M> {
-        &mut self.area
-    }
-
     /// The highest timestamp that anything was written with.
     #[must_use]
     pub fn newest(&self) -> Timestamp {

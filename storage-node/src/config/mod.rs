@@ -24,7 +24,7 @@
 //! relay = ["shm:node0/relay"]       # addresses of the node's relays, which compute parity together with other nodes; each has its own thread; none by default. Without relays, clients compute the parity of their loads themselves
 //! relay_memory = "64MiB"            # of the memory budget, for stripes that are relayed; this is the default for each address
 //! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them, this node ends no transactions of lost clients, and its log has no replicas
-//! connections = 3600                # maximum number of connected clients and nodes, at most 3840 per reactor, with up to 96 KiB each in addition to the memory budget
+//! connections = 3600                # maximum number of connected clients and nodes, at most 3840 per reactor, with up to 96 KiB each in addition to the memory budget (384 KiB each if the node listens at a `verbs` address)
 //! members = [0, 1]                  # all nodes of the cluster; a data folder records this list once, and refuses a different one
 //! private_rings = 4                 # receive rings of a reactor for clients that send often; the others share one
 //! scan_cpu_ms = 5000                # processor time of one scan; a scan that takes more is bounced, and the engine scans the segment
@@ -194,7 +194,8 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pin_cores: Vec<usize>,
     /// The maximum number of connections. Each takes up to [`limits::CONNECTION_BYTES`] in addition
-    /// to the memory budget.
+    /// to the memory budget, or up to [`limits::ADAPTER_CONNECTION_BYTES`] where the node listens
+    /// at a `verbs` address.
     #[serde(default = "defaults::connections")]
     pub connections: u32,
     /// Receive rings of each reactor for clients that send often; all others share one.

@@ -1,6 +1,8 @@
 //! Sends the messages that end transactions without their coordinator (`endings`) to other
 //! participants and to this one, and handles the answers.
 //!
+//! Also takes all reports of the peers' thread. It passes those on log replicas to `copying`.
+//!
 //! Invariants
 //! - The participant asks itself in the same way as others, so its own vote counts only when the
 //!   vote is durable.

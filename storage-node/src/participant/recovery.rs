@@ -12,6 +12,9 @@
 //!   no replica has more records -> cut the damaged end off, and recover from the intact part
 //! ```
 //!
+//! [`rackscan_client::newest_replicas`] decides which replica of a lost log is accepted; `lost_end`
+//! decides it for a log whose end is damaged.
+//!
 //! Invariants
 //! - The node begins an empty log only if no other node knows a log of this node.
 //! - The node uses no replica that may lack acknowledged records, unless an operator accepts that.

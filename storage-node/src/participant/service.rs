@@ -252,7 +252,7 @@ impl ParticipantService {
         self.touched = true;
         match report {
             Report::Logged(sequence) => {
-                self.under_way = self.under_way.saturating_sub(1);
+                self.under_way = self.under_way.checked_sub(1).expect("each batch is reported once");
                 add(&self.shared.gauges.log_batches, 1);
                 self.filed(sequence);
             }

@@ -249,8 +249,7 @@ impl Fetch {
             Some(Look::Hit(pin)) => {
                 self.cost.pages_cached += planned.pages;
                 self.places[planned.position] = pin.place();
-                // Less than `FETCH_PAGES_MAX`, far below `u16::MAX`.
-                self.cached.extend(u16::try_from(planned.position));
+                self.cached.push(u16::try_from(planned.position).expect("below FETCH_PAGES_MAX"));
                 self.parts.push(Part { planned, via: Some(Via::Cached(pin)) });
                 return match self.send(core, place, part) {
                     Ok(()) => Begun::Underway,

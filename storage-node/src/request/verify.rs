@@ -139,11 +139,12 @@ impl Verify {
         false
     }
 
+    /// Checks the places of a run. `bytes` begin with those of the run.
     fn look(&mut self, run: Range<usize>, bytes: &[u8]) {
         let mut offset = 0;
         for (number, place) in &self.places[run] {
             let length = place.extent.length_bytes as usize;
-            if let Err(reason) = place.check(bytes.get(offset..offset + length).unwrap_or_default()) {
+            if let Err(reason) = place.check(&bytes[offset..offset + length]) {
                 tracing::warn!(set = %self.set.id(), place = number, reason, "bytes on a device are corrupt");
                 self.found.corrupt.push(*number);
             }
@@ -196,18 +197,16 @@ impl Work for Verify {
     ) {
         self.under_way -= 1;
         let run = self.reads[part as usize].clone();
-        let buffer = memory.into_buffer().ok();
+        let buffer = memory.into_buffer().expect("a verification reads into buffers");
         match outcome {
             Ok(()) => {
                 let bytes = extent(&self.places[run.clone()]).length_bytes;
                 add(&core.node.metrics.disk_read_bytes, bytes.into());
                 add(&core.node.metrics.pages_read, run.len() as u64);
-                self.look(run, buffer.as_deref().unwrap_or_default());
+                self.look(run, &buffer);
             }
             Err(fault) => self.unreadable(core, run, &fault),
         }
-        if let Some(buffer) = buffer {
-            core.return_buffer(buffer);
-        }
+        core.return_buffer(buffer);
     }
 }

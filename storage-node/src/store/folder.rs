@@ -54,23 +54,15 @@ pub(super) struct HostFolder {
     path: PathBuf,
 }
 
-const TMPFS_MAGIC: u32 = 0x0102_1994;
-const RAMFS_MAGIC: u32 = 0x8584_58f6;
-
 impl HostFolder {
     /// Makes the folder if it does not exist, and checks that its content is durable.
     pub(super) fn at(path: &Path) -> Result<Self, CatalogFileError> {
         let os = |action| move |source| CatalogFileError::Os { file: path.to_owned(), action, source };
         make_durably(path).map_err(os("making the folder"))?;
-        let status = rustix::fs::statfs(path).map_err(io::Error::from).map_err(os("statfs"))?;
-        // The kernel's magic numbers have 32 bits; some arrive sign-extended.
-        let kind = i128::from(status.f_type).rem_euclid(1 << 32);
-        for (magic, filesystem) in [(TMPFS_MAGIC, "tmpfs"), (RAMFS_MAGIC, "ramfs")] {
-            if kind == i128::from(magic) {
-                return Err(CatalogFileError::MemoryOnly { folder: path.to_owned(), filesystem });
-            }
+        match rackscan_device::memory_filesystem(path).map_err(os("statfs"))? {
+            Some(filesystem) => Err(CatalogFileError::MemoryOnly { folder: path.to_owned(), filesystem }),
+            None => Ok(Self { path: path.to_owned() }),
         }
-        Ok(Self { path: path.to_owned() })
     }
 }
 

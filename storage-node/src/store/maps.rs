@@ -64,9 +64,20 @@ impl MapFolder {
         Ok(())
     }
 
+    /// The names of the files in the folder; none if it cannot be read, which is logged.
+    fn names(&self) -> Vec<String> {
+        self.folder.names(FOLDER).unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                let folder = self.folder.path(FOLDER);
+                tracing::warn!(folder = %folder.display(), %error, "the folder of maps could not be read: maps that nobody needs stay there");
+            }
+            Vec::new()
+        })
+    }
+
     /// Removes all maps except those of wanted tables. Logs those that cannot be removed.
     pub(crate) fn retain(&self, is_wanted: impl Fn(TableId) -> bool) {
-        for name in self.folder.names(FOLDER).unwrap_or_default() {
+        for name in self.names() {
             let table = u32::from_str_radix(&name, 16).ok().filter(|_| name.len() == 8);
             if table.is_some_and(|table| is_wanted(TableId(table))) {
                 continue;

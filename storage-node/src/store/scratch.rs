@@ -25,7 +25,11 @@ use rackscan_format::{
 use serde::{Deserialize, Serialize};
 
 use super::{allocate::Space, devices::Devices, folder::Folder};
-use crate::{config::Config, error::StartError};
+use crate::{
+    config::Config,
+    error::StartError,
+    limits::{SCRATCH_DEPTH, SCRATCH_PIECE_BYTES},
+};
 
 const NAME: &str = "scratch";
 const NAME_NEW: &str = "scratch.new";
@@ -33,10 +37,6 @@ const NAME_NEW: &str = "scratch.new";
 pub(super) const DEVICE: usize = 0;
 const DEVICE_INDEX: DeviceIndex = DeviceIndex(0);
 const _: () = assert!(DEVICE_INDEX.0 as usize == DEVICE);
-/// Bytes of one write of the filling.
-const PIECE_BYTES: u32 = 1 << 20;
-/// Such writes in flight.
-const DEPTH: u32 = 8;
 /// Progress lines in the log.
 const PROGRESS_LINES: u64 = 10;
 
@@ -127,14 +127,14 @@ impl Scratch<'_> {
 
 /// Writes bytes that are neither zero nor equal in any two sectors, and makes them durable.
 fn fill(devices: &dyn Devices, area: ScratchArea) -> Result<(), String> {
-    let pool =
-        BufferPool::new((PIECE_BYTES * DEPTH) as usize, PIECE_BYTES as usize).map_err(|e| e.to_string())?;
-    let mut io = devices.io(DEPTH).map_err(|error| error.to_string())?;
+    let pool = BufferPool::new((SCRATCH_PIECE_BYTES * SCRATCH_DEPTH) as usize, SCRATCH_PIECE_BYTES as usize)
+        .map_err(|e| e.to_string())?;
+    let mut io = devices.io(SCRATCH_DEPTH).map_err(|error| error.to_string())?;
     let (mut begun, mut ended, mut told) = (0, 0, 0);
     while ended < area.length_bytes {
-        while begun < area.length_bytes && io.in_flight() < DEPTH {
-            let length = (area.length_bytes - begun).min(PIECE_BYTES.into());
-            let mut buffer = pool.take(PIECE_BYTES as usize).map_err(|error| error.to_string())?;
+        while begun < area.length_bytes && io.in_flight() < SCRATCH_DEPTH {
+            let length = (area.length_bytes - begun).min(SCRATCH_PIECE_BYTES.into());
+            let mut buffer = pool.take(SCRATCH_PIECE_BYTES as usize).map_err(|error| error.to_string())?;
             mark(&mut buffer, area.offset_bytes + begun);
             let write = Write {
                 device: DEVICE_INDEX,

@@ -173,6 +173,15 @@ impl Layout {
         Self { delimiter: ',', has_header: false, places, names: BTreeMap::new(), width: Some(7) }
     }
 
+    /// The layout of the traces of the Storage Performance Council ("SPC Trace File Format
+    /// Specification", revision 1.0.1): ASU,LBA,Size,Opcode,Timestamp and optional fields, without
+    /// a header.
+    pub(super) fn spc() -> Self {
+        let roles = [Role::Device, Role::Offset, Role::Length, Role::Operation, Role::Time];
+        let places = roles.into_iter().enumerate().map(|(place, role)| (role, place)).collect();
+        Self { delimiter: ',', has_header: false, places, names: BTreeMap::new(), width: None }
+    }
+
     /// The layout of any other CSV, from the first line and the names that the user gives.
     pub(super) fn generic(path: &Path, first: &str, named: Option<&ColumnNames>) -> Result<Self, TraceError> {
         let delimiter = delimiter_of(first);
@@ -273,6 +282,15 @@ pub(crate) fn is_msr(line: &str) -> bool {
         && fields[0].len() >= 17
         && [0, 2, 4, 5, 6].iter().all(|&place| fields[place].parse::<u64>().is_ok())
         && Operation::parse(fields[3]).is_some()
+}
+
+/// Whether this is a row of an SPC trace: its time has digits behind a point.
+pub(crate) fn is_spc(line: &str) -> bool {
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    fields.len() >= 5
+        && fields[..3].iter().all(|field| field.parse::<u64>().is_ok())
+        && matches!(Operation::parse(fields[3]), Some(Operation::Read | Operation::Write))
+        && Decimal::parse(fields[4]).is_ok_and(|time| time.has_fraction())
 }
 
 /// Whether this is a header that names all required columns.

@@ -65,19 +65,26 @@ pub(crate) fn ours(input: &Input) -> Result<CsvParser, TraceError> {
 
 /// A parser for the CSV of the MSR Cambridge traces.
 pub(crate) fn msr(options: &ReadOptions) -> CsvParser {
-    let (time, time_why) = match options.time_unit {
-        Some(unit) => (unit, "as requested"),
-        None => (TimeUnit::Filetime, "the format says so"),
-    };
+    of_format(Layout::msr(), (TimeUnit::Filetime, OffsetUnit::Bytes), options)
+}
+
+/// A parser for the CSV of the Storage Performance Council: offsets count sectors, lengths bytes.
+pub(crate) fn spc(options: &ReadOptions) -> CsvParser {
+    of_format(Layout::spc(), (TimeUnit::Seconds, OffsetUnit::Sectors), options)
+}
+
+/// A parser for a format that states its units: the lengths are bytes.
+fn of_format(layout: Layout, (time, offset): (TimeUnit, OffsetUnit), options: &ReadOptions) -> CsvParser {
+    let why = |is_requested| if is_requested { "as requested" } else { "the format says so" };
     let units = DetectedUnits {
-        time,
-        time_why: time_why.to_owned(),
-        offset: OffsetUnit::Bytes,
+        time: options.time_unit.unwrap_or(time),
+        time_why: why(options.time_unit.is_some()).to_owned(),
+        offset: options.offset_unit.unwrap_or(offset),
         length: OffsetUnit::Bytes,
-        offset_why: "the format says so".to_owned(),
+        offset_why: why(options.offset_unit.is_some()).to_owned(),
         notes: vec!["time begins at the first record".to_owned()],
     };
-    CsvParser::new(Layout::msr(), units, Origin::FirstRecord(None), NodeDeviceNumbers::default())
+    CsvParser::new(layout, units, Origin::FirstRecord(None), NodeDeviceNumbers::default())
 }
 
 /// A parser for a CSV whose columns are named, by its header or by the user.

@@ -14,13 +14,15 @@ fn detected(bytes: &[u8]) -> Result<Format, TraceError> {
 #[test]
 fn every_format_is_told_from_its_beginning() {
     let blktrace = Event::new(1, QUEUE, 0, 512).encode(true);
-    let cases: [(&[u8], Format); 8] = [
+    let cases: [(&[u8], Format); 10] = [
         (b"time_ns,node,device,offset_bytes,length_bytes,operation,table,column,thread\n", Format::Csv),
         (b"\xef\xbb\xbfoperation,length_bytes,offset_bytes,device,node,time_ns\r\n", Format::Csv),
         (b"fio version 2 iolog\n", Format::Fio),
         (b"fio version 3 iolog\r\n", Format::Fio),
         (b"  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n", Format::Blkparse),
         (b"128166372003061629,hm,0,Read,383496192,32768,31954\n", Format::Msr),
+        (b"0,20941312,8192,W,0.551706\n", Format::Spc),
+        (b"3,20941312,8192,r,10.5,64,7\n", Format::Spc),
         (b"Timestamp,Offset,Size,Type\n", Format::Generic),
         (&blktrace, Format::Blktrace),
     ];

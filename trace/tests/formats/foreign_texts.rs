@@ -128,6 +128,24 @@ fn an_msr_trace_counts_100_nanoseconds_since_its_first_record() {
 }
 
 #[test]
+fn an_spc_trace_counts_sectors_in_offsets_and_bytes_in_lengths() {
+    let text = "0,20941312,8192,W,0.551706\n0,20939776,8192,W,0.554041\n1,3072,1536,r,0.556202\n";
+    let expected = [
+        (0, 0, 0, 20_941_312 * 512, 8192, Write),
+        (2335 * US, 0, 0, 20_939_776 * 512, 8192, Write),
+        (4496 * US, 0, 1, 3072 * 512, 1536, Read),
+    ];
+    assert_eq!(briefs(text.as_bytes(), &ReadOptions::default()), expected);
+    let mut reader = open(text.as_bytes(), &ReadOptions::default()).unwrap();
+    assert_eq!((reader.by_ref().count(), reader.format()), (3, Format::Spc));
+    let units = reader.units().to_string();
+    assert!(units.contains("offsets in sectors") && units.contains("lengths in bytes"), "{units}");
+    let cut = "0,20941312,8192,W,0.551706\n0,20939776,8192,W\n";
+    let mut reader = open(cut.as_bytes(), &ReadOptions::default()).unwrap();
+    assert_eq!((reader.by_ref().filter(Result::is_ok).count(), reader.defects().count()), (1, 1));
+}
+
+#[test]
 fn a_csv_with_named_columns_is_read_in_the_units_that_it_shows() {
     let text = "\u{feff}ts;disk;lba;nsectors;rw;comment\r\n1700000000.000100;sda;8;16;R;\"a;b\"\r\n\
                 1700000000.0002;sdb;17;1;W;\r\n\r\n1700000001.5;sda;0;8;r;x\r\n";

@@ -90,7 +90,7 @@ fn a_binary_file_given_as_text_and_text_given_as_binary_are_told() {
         let error = open(&binary, &forced(format)).err().unwrap().to_string();
         assert!(error.contains("t: is not"), "{format:?}: {error}");
     }
-    for format in [Format::Msr, Format::Blkparse] {
+    for format in [Format::Msr, Format::Spc, Format::Blkparse] {
         let error = open(&binary, &forced(format)).unwrap().next().unwrap().unwrap_err().to_string();
         assert!(error.contains("is the file binary?"), "{format:?}: {error}");
     }

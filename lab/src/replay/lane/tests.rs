@@ -125,7 +125,7 @@ struct Ran {
     took: Duration,
 }
 
-/// Runs a share in virtual time; the replay is stopped at `stop_at_us`.
+/// Runs a share of all requests in virtual time, to its end.
 fn ran(
     requests: &[Request],
     (timing, depth, strict): (Timing, u32, bool),
