@@ -149,6 +149,7 @@ impl Chart {
         {
             return Err(FigureError::TooManyGroups { chart: chart(), found: groups.len() });
         }
+        let y_scale = self.y_scale();
         for series in &self.series {
             let found = series.points.len();
             if found > POINTS_MAX {
@@ -159,14 +160,19 @@ impl Chart {
                 });
             }
             for (at, point) in series.points.iter().enumerate() {
-                self.check_point(series, at, point)?;
+                self.check_point(series, y_scale, (at, point))?;
             }
         }
         Ok(())
     }
 
-    fn check_point(&self, series: &Series, at: usize, point: &Point) -> Result<(), FigureError> {
-        let (is_level, y_scale) = (series.is_level, self.y_scale());
+    fn check_point(
+        &self,
+        series: &Series,
+        y_scale: Scale,
+        (at, point): (usize, &Point),
+    ) -> Result<(), FigureError> {
+        let is_level = series.is_level;
         let (chart, series) = (|| self.title.clone(), || series.name.clone());
         let (low, high) = point.bar.unwrap_or((point.y, point.y));
         let has_place = !is_level && !matches!(self.kind, Kind::Bars(_));

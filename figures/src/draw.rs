@@ -210,7 +210,11 @@ fn series_of(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart, (at, series): (
             let y = series.points.first().map(|point| frame.y_px(point.y));
             out.extend(y.map(|y| Shape::Line { points: vec![(left, y), (right, y)], stroke }));
         }
-        Kind::Bars(groups) => bars(out, frame, (groups.len(), chart.series.len()), (at, series)),
+        Kind::Bars(groups) => {
+            let places = |series: &[Series]| series.iter().filter(|series| !series.is_level).count();
+            let (count, place) = (places(&chart.series), places(&chart.series[..at]));
+            bars(out, frame, (groups.len(), count), (at, place), series);
+        }
         Kind::Lines => {
             if series.points.len() > 1 {
                 out.push(Shape::Line { points: positions(frame, series), stroke });
@@ -238,17 +242,29 @@ fn dots(out: &mut Vec<Shape>, frame: &Frame, (mark, joined): (Mark, bool), serie
     }
 }
 
-fn error_bar(stroke: Stroke, x: f64, frame: &Frame, point: &Point) -> Option<Shape> {
-    let (low, high) = point.bar?;
-    let inside = |value| frame.y_px(value).clamp(frame.plot.top, frame.plot.bottom);
-    Some(Shape::Bar { x, ends: (inside(low), inside(high)), stroke })
+/// The bar of a point, with an arrow where it leaves the picture.
+fn error_bar(stroke: Stroke, x: f64, frame: &Frame, point: &Point) -> Vec<Shape> {
+    let Some((low, high)) = point.bar else { return Vec::new() };
+    let Plot { top, bottom, .. } = frame.plot;
+    let inside = |value| frame.y_px(value).clamp(top, bottom);
+    let mut shapes = vec![Shape::Bar { x, ends: (inside(low), inside(high)), stroke }];
+    for (is_cut, edge, inwards) in
+        [(frame.y_px(high) < top - 0.5, top, 7.0), (frame.y_px(low) > bottom + 0.5, bottom, -7.0)]
+    {
+        if is_cut {
+            let points = vec![(x, edge), (x - 4.0, edge + inwards), (x + 4.0, edge + inwards)];
+            shapes.push(Shape::Area { points, fill: stroke.colour });
+        }
+    }
+    shapes
 }
 
 fn bars(
     out: &mut Vec<Shape>,
     frame: &Frame,
     (groups, series_count): (usize, usize),
-    (at, series): (usize, &Series),
+    (at, place): (usize, usize),
+    series: &Series,
 ) {
     let group = group_width(frame, groups);
     let width = group * 0.8 / series_count as f64;
@@ -256,7 +272,7 @@ fn bars(
     let foot = plot.bottom - frame.y.baseline() * (plot.bottom - plot.top);
     let mark = marks::mark_of(at);
     for point in &series.points {
-        let x = plot.left + (point.x + 0.1) * group + at as f64 * width;
+        let x = plot.left + (point.x + 0.1) * group + place as f64 * width;
         let top = frame.y_px(point.y);
         // A thin gap between neighbours, so that they can be distinguished in grey.
         let (corner, size) = ((x + 0.5, top.min(foot)), ((width - 1.0).max(0.5), (foot - top).abs()));

@@ -104,7 +104,11 @@ fn table_of(out: &mut String, table: &Table) {
 fn aligned(rows: &[Vec<String>]) -> Vec<Vec<String>> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let most: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().filter_map(|row| decimals(row.get(column)?)).max().unwrap_or(0))
+        .map(|column| match column {
+            // The first column is aligned at its left.
+            0 => 0,
+            _ => rows.iter().filter_map(|row| decimals(row.get(column)?)).max().unwrap_or(0),
+        })
         .collect();
     let cell = |(text, most): (&String, &usize)| match decimals(text) {
         Some(found) if found < *most => {
@@ -121,8 +125,10 @@ fn aligned(rows: &[Vec<String>]) -> Vec<Vec<String>> {
 /// How many decimals a number has, which a unit may follow; `None` for other texts.
 fn decimals(text: &str) -> Option<usize> {
     let number = text.split(' ').next()?;
-    number.parse::<f64>().ok()?;
-    Some(number.split_once('.').map_or(0, |(_, decimals)| decimals.len()))
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let whole = whole.trim_start_matches(['+', '-']);
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (!whole.is_empty() && is_digits(whole) && is_digits(decimals)).then_some(decimals.len())
 }
 
 /// U+2007, as wide as a digit where all digits are equally wide.
@@ -147,12 +153,12 @@ mod tests {
 
     #[test]
     fn numbers_of_a_column_are_aligned_by_their_decimal_point() {
-        let rows = [["a", "1.25"], ["1", "10"], ["b", "3.5 %"], ["c", "-"]];
+        let rows = [["1.5", "1.25"], ["1", "10"], ["b", "3.5 %"], ["c", "-"], ["d", "1e-3"]];
         let rows: Vec<Vec<String>> =
             rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
         let found = aligned(&rows);
         let second: Vec<&str> = found.iter().map(|row| row[1].as_str()).collect();
-        assert_eq!(second, ["1.25", "10\u{2008}\u{2007}\u{2007}", "3.5\u{2007} %", "-"]);
-        assert_eq!(found[1][0], "1", "a column of whole numbers is as it was");
+        assert_eq!(second, ["1.25", "10\u{2008}\u{2007}\u{2007}", "3.5\u{2007} %", "-", "1e-3"]);
+        assert_eq!(found[1][0], "1", "the first column is as it was");
     }
 }

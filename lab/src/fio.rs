@@ -42,7 +42,7 @@ pub struct FioRead {
     pub ios: u64,
     /// Processor time of fio, summed over jobs; fio reports it as a share of the run time.
     pub cpu: Duration,
-    /// Latency of a read, from its submission to its completion.
+    /// Latency of a read, from its creation to its completion.
     pub latency: LatencySummary,
 }
 
@@ -113,6 +113,7 @@ impl FioLoad<'_> {
             "--time_based".to_owned(),
             "--readonly".to_owned(),
             "--group_reporting".to_owned(),
+            "--lat_percentiles=1".to_owned(),
             "--output-format=json".to_owned(),
         ]
     }
@@ -132,7 +133,10 @@ fn read_report(stdout: &[u8]) -> Result<FioRead, FioError> {
 }
 
 fn summary(read: &ReadPart) -> Result<LatencySummary, FioError> {
-    let Times { n, min, max, mean, percentile } = &read.clat_ns;
+    let Times { n, min, max, mean, percentile } = &read.lat_ns;
+    if *n == 0 {
+        return Ok(LatencySummary::default());
+    }
     let at = |wanted: &str| {
         let value = percentile.get(wanted).map(|ns| ns / 1e3);
         value.ok_or_else(|| FioError::Report { reason: format!("it lacks the percentile {wanted}") })
@@ -167,7 +171,8 @@ struct Job {
 struct ReadPart {
     iops: f64,
     total_ios: u64,
-    clat_ns: Times,
+    /// From the creation of a read to its completion, as the laboratory measures its own.
+    lat_ns: Times,
 }
 
 /// In nanoseconds.
@@ -178,6 +183,7 @@ struct Times {
     min: f64,
     max: f64,
     mean: f64,
+    #[serde(default)]
     percentile: BTreeMap<String, f64>,
 }
 
@@ -188,7 +194,7 @@ mod tests {
     const REPORT: &str = r#"fio: a note that is no JSON
         {"fio version": "fio-3.36", "jobs": [{"jobname": "rackscan", "job_runtime": 2000, "usr_cpu": 10.5,
          "sys_cpu": 39.5, "read": {"iops": 123456.5, "total_ios": 246913, "bw": 493826,
-         "clat_ns": {"min": 20000, "max": 900000, "mean": 64000.5, "stddev": 1.0, "N": 246913, "percentile":
+         "lat_ns": {"min": 20000, "max": 900000, "mean": 64000.5, "stddev": 1.0, "N": 246913, "percentile":
          {"50.000000": 62000, "90.000000": 80000, "99.000000": 120000, "99.900000": 300000}}}, "write": {"iops": 0}}]}"#;
 
     #[test]

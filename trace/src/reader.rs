@@ -238,6 +238,15 @@ fn source(
         return Ok(Box::new(BlktraceSource::new(path, inputs)?));
     }
     let input = inputs.swap_remove(0);
+    if let Some(unit) = options.offset_unit
+        && format != Format::Generic
+    {
+        return Err(TraceError::Option {
+            what: "the unit of offsets",
+            found: unit.name().to_owned(),
+            expected: format!("none for {format}, which defines it"),
+        });
+    }
     Ok(match format {
         Format::Fio => lines(FioParser::new(&input, options.time_unit)?, input),
         Format::Blkparse => lines(BlkparseParser::new(&input), input),

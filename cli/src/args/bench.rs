@@ -144,6 +144,15 @@ pub(crate) struct BenchFabric {
     pub(crate) common: BenchWires,
 }
 
+impl BenchInbox {
+    pub(super) fn unused(&self) -> Vec<Unused> {
+        let rule =
+            |option| Unused { option, is_unused: self.memory_only, why: "--memory-only measures no time" };
+        let common = self.common.unused().into_iter();
+        common.chain(["repeat", "effort"].map(rule)).collect()
+    }
+}
+
 /// `rackscan lab inbox`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchInbox {

@@ -34,8 +34,8 @@ pub(crate) struct BenchIo {
     /// Bridges of the node, comma-separated: who serves connections and who waits for the device
     #[arg(long, value_parser = one_of(&BRIDGES), value_delimiter = ',', default_value = "reactor")]
     pub(crate) bridges: Vec<BridgeKind>,
-    /// How reactors and the mode local read, comma-separated; with pread and --depths 1, each
-    /// thread of the mode local reads by itself, as in the paper
+    /// How reactors and, beside them, the mode local read, comma-separated; with pread and --depths
+    /// 1, each thread of the mode local reads by itself, as in the paper
     #[arg(long, value_parser = one_of(&IO_KINDS), value_delimiter = ',', default_value = "uring")]
     pub(crate) io: Vec<IoKind>,
     /// Wires to the node, comma-separated: tcp is over loopback, verbs needs --verbs
@@ -114,22 +114,23 @@ impl BenchIo {
     pub(super) fn unused(&self) -> Vec<Unused> {
         let reads_here = self.modes.contains(&Mode::Local) || self.sweep;
         let has_node = self.modes.iter().any(|mode| *mode != Mode::Local) || self.sweep;
-        let has_reactors = has_node && self.bridges.contains(&BridgeKind::Reactor);
+        let reads_there = self.modes.contains(&Mode::Remote) || self.sweep;
+        let is_reactor = self.bridges.contains(&BridgeKind::Reactor);
+        let has_reactors = has_node && is_reactor;
         let is_static = has_node && self.bridges.contains(&BridgeKind::Static);
-        let has_pool = is_static || self.io.contains(&IoKind::Pread) && (has_reactors || reads_here);
+        // With one read in flight, threads of the mode local read by themselves.
+        let reads_by_pool = reads_here && self.depths.iter().any(|depth| *depth > 1);
+        let has_pool =
+            is_static || is_reactor && self.io.contains(&IoKind::Pread) && (has_node || reads_by_pool);
         let rule = |option, is_unused, why| Unused { option, is_unused, why };
         let no_node = "the mode local has no node";
         vec![
             rule("bridges", !has_node, no_node),
             rule("wires", !has_node, no_node),
-            rule("cache", !has_node, no_node),
+            rule("cache", !reads_there, "only the mode remote reads through the cache of a node"),
             rule("batch", !has_node, no_node),
             rule("reactors", !has_reactors, "no node with --bridges reactor is measured"),
-            rule(
-                "io",
-                !(reads_here || has_reactors),
-                "neither --bridges reactor nor --modes local is measured",
-            ),
+            rule("io", !is_reactor, "only --bridges reactor has a choice, and the mode local beside it"),
             rule("io_threads", !has_pool, "neither --bridges static nor --io pread is measured"),
             rule("fio", !reads_here, "fio is compared with the mode local"),
             rule("verbs", !self.wires.contains(&Wire::Verbs), WITHOUT_VERBS),

@@ -21,7 +21,9 @@ pub(crate) fn parsed() -> Arguments {
     let matches = command.get_matches_mut();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Some(text) = used_options::without_effect(&matches, &arguments) {
-        command.error(ErrorKind::ArgumentConflict, text).exit();
+        let (path, _) = used_options::path_of(&matches);
+        let of_name = |of: Command, name: &&str| of.find_subcommand(name).cloned().unwrap_or(of);
+        path.iter().fold(command, of_name).error(ErrorKind::ArgumentConflict, text).exit();
     }
     arguments
 }

@@ -115,9 +115,13 @@ impl Replay {
             let why = "--compare without a trace replays nothing";
             return OF_A_REPLAY.iter().map(|option| rule(option, true, why)).collect();
         }
-        let is_pool = self.bridge == Some(BridgeKind::Static) || self.io == Some(IoKind::Pread);
-        // Without --bridge and --io, a cluster has what its file says.
-        let is_known = self.folder.is_some() || self.local || self.bridge.is_some() || self.io.is_some();
+        let has_pool = match self.bridge {
+            Some(BridgeKind::Static) => true,
+            Some(BridgeKind::Dynamic) => false,
+            // A cluster has what its file says.
+            None | Some(BridgeKind::Reactor) if self.folder.is_none() && !self.local => true,
+            None | Some(BridgeKind::Reactor) => self.io == Some(IoKind::Pread),
+        };
         let of_its_own = "with --folder the replay has a file and a node of its own";
         vec![
             rule("file_size", self.folder.is_none(), "only a file in --folder has this size"),
@@ -125,7 +129,7 @@ impl Replay {
             rule("cluster", self.folder.is_some(), of_its_own),
             rule("wire", self.local, "--local has no nodes"),
             rule("late_after", self.no_stall, "--no-stall ignores times"),
-            rule("io_threads", is_known && !is_pool, "neither --bridge static nor --io pread is replayed on"),
+            rule("io_threads", !has_pool, "neither --bridge static nor --io pread is replayed on"),
             rule(
                 "io",
                 given.is("bridge") && self.bridge != Some(BridgeKind::Reactor),

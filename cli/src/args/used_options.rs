@@ -14,6 +14,8 @@ use clap::{ArgMatches, Command as Clap};
 
 /// Which nodes, and by which wire.
 const NODES: &[&str] = &["data", "cluster", "wire"];
+/// Those, and threads that ask them.
+const STATUSES: &[&str] = &["data", "cluster", "wire", "threads"];
 /// Those, and what reading the pages of lost nodes takes.
 const PAGES: &[&str] = &["data", "cluster", "wire", "threads", "tolerate_unavailable"];
 /// An engine over the nodes.
@@ -29,7 +31,7 @@ const ENGINE: &[&str] = &[
     "tolerate_unavailable",
 ];
 /// An engine over nodes of the command's own.
-const OWN_ENGINE: &[&str] = &["threads", "memory", "spill_folder", "spill_limit"];
+const OWN_ENGINE: &[&str] = &["threads", "memory", "spill_folder", "spill_limit", "tolerate_unavailable"];
 
 /// The options of all commands, other than `log`, that a command uses; `None` if there is no such
 /// command.
@@ -39,7 +41,8 @@ fn used(path: &[&str]) -> Option<&'static [&'static str]> {
         ["query" | "sql" | "shell" | "explain" | "tables" | "drop" | "flush" | "seal"] => ENGINE,
         ["refresh" | "calibrate"] => ENGINE,
         ["scrub" | "fsck" | "rebuild"] => PAGES,
-        ["recover"] | ["kv", _] | ["cluster", _] => NODES,
+        ["recover"] | ["cluster", _] => STATUSES,
+        ["kv", _] => NODES,
         ["node"] => &[],
         ["replay"] | ["lab", "replay"] => NODES,
         ["stripe"] | ["lab", "stripe"] => &[],
@@ -82,13 +85,19 @@ fn within(mut command: Clap, shared: &[clap::Arg], path: &[&str]) -> Clap {
     command.args(shared.iter().filter(is_hidden).map(|option| option.clone().hide(true)))
 }
 
-/// Why an option of the command line has no effect, if one has none.
-pub(super) fn without_effect(matches: &ArgMatches, arguments: &Arguments) -> Option<String> {
+/// The names of the command and the commands above it, and the options given to it.
+pub(super) fn path_of(matches: &ArgMatches) -> (Vec<&str>, &ArgMatches) {
     let (mut path, mut inner) = (Vec::new(), matches);
     while let Some((name, of)) = inner.subcommand() {
         path.push(name);
         inner = of;
     }
+    (path, inner)
+}
+
+/// Why an option of the command line has no effect, if one has none.
+pub(super) fn without_effect(matches: &ArgMatches, arguments: &Arguments) -> Option<String> {
+    let (path, inner) = path_of(matches);
     let used = used(&path).unwrap_or_default();
     let given = Given::new(inner);
     let unused = ENGINE.iter().find(|option| !used.contains(option) && given.is(option));
@@ -112,7 +121,7 @@ fn of_the_command(command: &Command, given: Given<'_>) -> Vec<Unused> {
         Command::Lab(Lab::Bench(bench)) | Command::Bench(bench) => match bench {
             Bench::Io(options) => options.unused(),
             Bench::Fabric(options) => options.common.unused(),
-            Bench::Inbox(options) => options.common.unused(),
+            Bench::Inbox(options) => options.unused(),
             Bench::Parity(options) => options.unused(),
             Bench::Ramp(options) => options.unused(),
             Bench::RampStress(options) => options.unused(),
@@ -196,6 +205,11 @@ mod tests {
             ("rackscan lab replay t.csv --folder . --data d", "--data"),
             ("rackscan lab replay t.csv --file-size 1GiB", "--file-size"),
             ("rackscan lab replay t.csv --io-threads 4 --bridge dynamic", "--io-threads"),
+            ("rackscan lab replay t.csv --io-threads 4 --local", "--io-threads"),
+            ("rackscan lab io --modes local --io pread --depths 1 --io-threads 4", "--io-threads"),
+            ("rackscan lab io --modes local,remote --bridges static --io pread", "--io"),
+            ("rackscan lab io --modes local,wire --cache 1MiB", "--cache"),
+            ("rackscan lab inbox --memory-only --repeat 3", "--repeat"),
         ] {
             let text = refused(words).unwrap_or_default();
             assert!(text.starts_with(option), "{words}: {text:?}");
@@ -205,6 +219,8 @@ mod tests {
             "rackscan lab io --io-threads 8 --bridges static",
             "rackscan lab replay --compare a b",
             "rackscan lab replay t.csv --io-threads 4 --bridge static --data d",
+            "rackscan lab replay t.csv --io-threads 4 --bridge reactor",
+            "rackscan --threads 2 cluster status",
         ] {
             assert_eq!(refused(words), None, "{words}");
         }

@@ -173,6 +173,10 @@ impl ReplayDevices {
         let file = found(global)?;
         let io = options.io.unwrap_or(IoKind::Uring);
         let io_threads = options.io_threads.unwrap_or(IO_THREADS);
+        if io == IoKind::Pread {
+            let pools = options.connections.saturating_mul(file.members_here().count().saturating_as());
+            check_threads(pools, io_threads).map_err(|error| Failure::Usage(error.to_string()))?;
+        }
         let (mut targets, mut routes) = (Vec::new(), BTreeMap::new());
         for member in file.members_here() {
             let node = member.config.node.0;

@@ -239,14 +239,8 @@ fn publish(asked: &Asked, report: &ReplayReport, earlier: Option<&ReplayReport>)
         fs::write(path, json + "\n").map_err(at_path(path))?;
     }
     if let Some(folder) = &asked.report {
-        let provenance = Provenance::now("replay", 0.0);
-        let provenance = [
-            ("command", provenance.command),
-            ("commit", provenance.commit.to_owned()),
-            ("machine", provenance.machine),
-            ("time", format!("{} s after 1970", provenance.at_s)),
-        ];
-        let provenance = provenance.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let file = asked.file.as_ref().map_or_else(String::new, |file| file.display().to_string());
+        let provenance = Provenance::now("replay", 0.0).named(file);
         let page = report.page(earlier, provenance).write(folder)?;
         note!("{}: the report", page.display());
     }

@@ -21,7 +21,9 @@ use rackscan_format::{
 };
 use rackscan_scan::PageWanted;
 
-use crate::{ClientError, Cluster, FetchedPages, PageBuffer};
+use tokio::time::timeout;
+
+use crate::{ClientError, Cluster, FetchedPages, PageBuffer, limits::CORRUPT_LOOK_TIME_MAX};
 
 /// A page, and when it was requested if it was read from a device.
 type FetchedPage = (PageBuffer, Option<Instant>);
@@ -94,20 +96,25 @@ impl Cluster {
             return Ok(pages);
         }
         let mut found: Vec<Option<PageBuffer>> = pages.into_iter().map(Some).collect();
-        let mut read = wanted.iter().zip(found.iter_mut().flatten());
-        let wrong = read.find_map(|(page, found)| {
+        let mut wrong = Vec::new();
+        for (place, (page, found)) in wanted.iter().zip(found.iter_mut().flatten()).enumerate() {
             let identity = PageIdentity { table, segment, column: page.column, page: page.page };
-            found.verify(&identity).is_err().then_some(page)
-        });
-        if let Some(page) = wrong {
-            let one = std::slice::from_ref(page);
-            // Unless the node refuses, it has the segment or is lost: the page is reconstructed.
-            if let Err(refused) = self.request_pages(node, (table, segment), one, None, fetched).await
-                && refused.is_not_found()
-            {
-                self.refused_pages(node, (table, segment), one, refused, fetched).await?;
+            if found.verify(&identity).is_err() {
+                wrong.push((place, *page));
             }
-            self.replace_corrupt(node, (table, segment), wanted, &mut found, fetched).await?;
+        }
+        let Some((_, first)) = wrong.first() else { return Ok(found.into_iter().flatten().collect()) };
+        // A node that does not answer soon is taken to have the segment, as one that is lost.
+        let asked = self.request_pages(node, (table, segment), std::slice::from_ref(first), None, fetched);
+        match timeout(CORRUPT_LOOK_TIME_MAX, asked).await {
+            Ok(Err(refused)) if refused.is_not_found() => {
+                let pages: Vec<PageWanted> = wrong.iter().map(|(_, page)| *page).collect();
+                let right = self.refused_pages(node, (table, segment), &pages, refused, fetched).await?;
+                for ((place, _), (page, _)) in wrong.into_iter().zip(right) {
+                    found[place] = Some(page);
+                }
+            }
+            _ => self.replace_corrupt(node, (table, segment), wanted, &mut found, fetched).await?,
         }
         Ok(found.into_iter().flatten().collect())
     }

@@ -287,6 +287,30 @@ async fn a_page_that_was_read_from_the_device_of_a_dropped_table_is_refused_and_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_a_segment_that_its_node_has_lost_is_reconstructed_and_not_called_corrupt() {
+    let (mut rack, cluster, _) = four().await;
+    let before = table(&cluster, 7).await;
+    let placed = before.segments.iter().find(|placed| placed.node == id(2)).unwrap();
+    let lost = (placed.directory.table, placed.directory.segment);
+    let pages = wanted(placed);
+    drop(cluster);
+    lose(&mut rack, 2);
+    let cluster = rack.connect(0).await.unwrap();
+    cluster.catalog().await.unwrap();
+    // A page of a table without parity is not verified when it is fetched.
+    let others: Vec<_> = rack.ids().into_iter().filter(|node| *node != id(2)).collect();
+    load(&cluster, definition(8, &others, None), &[1, 1, 1]).await;
+    let new = &table(&cluster, 8).await.segments[0];
+    let mut fetched =
+        cluster.fetch(new.node, TableId(8), new.directory.segment, &wanted(new)[..1]).await.unwrap();
+    let found = fetched.pages.pop().into_iter().collect();
+    let read = cluster.made_right(placed.node, lost, &pages[..1], found, &mut fetched).await.unwrap();
+    let (_, expected) = segment(&before.definition, lost.1.0, placed.directory.rows);
+    assert!(read[0].bytes() == expected[0], "the page as it was");
+    assert_eq!((cluster.corrupt_pages().found, fetched.reconstructed_pages), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_corrupt_page_of_a_table_without_parity_comes_as_it_is_and_is_not_scrubbed() {
     let rack = Rack::new(3);
     let cluster = rack.connect(0).await.unwrap();

@@ -101,7 +101,11 @@ impl Case {
             pools.push(serving.into());
         }
         pools.into_iter().try_for_each(|connections| check_threads(connections, io_threads))?;
-        let stride_bytes = u64::from(size_bytes).next_multiple_of(IO_ALIGN_BYTES as u64);
+        // The mode local takes buffers of a pool, whose sizes are powers of two.
+        let stride_bytes = match is(Mode::Local) {
+            true => u64::from(size_bytes).next_power_of_two().max(IO_ALIGN_BYTES as u64),
+            false => u64::from(size_bytes).next_multiple_of(IO_ALIGN_BYTES as u64),
+        };
         let needed_bytes = u64::from(connections) * u64::from(depth) * stride_bytes;
         if needed_bytes > limits::LOAD_MEMORY_BYTES_MAX {
             return Err(GridError::TooMuchMemory { connections, depth, size_bytes, needed_bytes });
@@ -261,7 +265,13 @@ impl Axes {
             for &io in ios {
                 let pool =
                     bridge == BridgeKind::Static || (bridge == BridgeKind::Reactor && io == IoKind::Pread);
-                let threads: &[u16] = if pool { &self.io_threads } else { &[0] };
+                let all_wait = self.modes == [Mode::Local] && self.depths.iter().all(|depth| *depth == 1);
+                let threads: &[u16] = match pool {
+                    // Nobody uses the node's threads, and this process has none.
+                    true if all_wait => &self.io_threads[..1],
+                    true => &self.io_threads,
+                    false => &[0],
+                };
                 for &io_threads in threads {
                     nodes.push(NodeShape {
                         bridge,
@@ -366,6 +376,13 @@ mod tests {
         assert!(
             cases.iter().all(|case| case.node.bridge != BridgeKind::Dynamic || case.node.io_threads == 0)
         );
+    }
+
+    #[test]
+    fn threads_that_read_by_themselves_have_no_axis_of_others() {
+        let (modes, depths, bridges) = (vec![Mode::Local], vec![1], vec![BridgeKind::Reactor]);
+        let cases = Axes { modes, depths, bridges, ..axes() }.cases().unwrap();
+        assert_eq!(cases.len(), 2 * 2 * 2, "a ring and a thread, by connections and sizes");
     }
 
     #[test]

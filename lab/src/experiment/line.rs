@@ -246,7 +246,8 @@ impl Case {
     }
 }
 
-/// Latencies over all turns. Of those that another program summarised, the median of each figure.
+/// Latencies over all turns. Of those that another program summarised, the median of each percentile
+/// and of the mean.
 fn latency(turns: &[Turn]) -> LatencySummary {
     let summaries: Vec<LatencySummary> = turns.iter().filter_map(|turn| turn.latency).collect();
     if summaries.is_empty() {
@@ -256,15 +257,16 @@ fn latency(turns: &[Turn]) -> LatencySummary {
     }
     let of =
         |figure: fn(&LatencySummary) -> f64| median(summaries.iter().map(figure).collect()).unwrap_or(0.0);
+    let all = |figure: fn(&LatencySummary) -> f64| summaries.iter().map(figure);
     LatencySummary {
         count: summaries.iter().map(|summary| summary.count).sum(),
-        min_us: of(|summary| summary.min_us),
+        min_us: all(|summary| summary.min_us).fold(f64::INFINITY, f64::min),
         mean_us: of(|summary| summary.mean_us),
         p50_us: of(|summary| summary.p50_us),
         p90_us: of(|summary| summary.p90_us),
         p99_us: of(|summary| summary.p99_us),
         p999_us: of(|summary| summary.p999_us),
-        max_us: of(|summary| summary.max_us),
+        max_us: all(|summary| summary.max_us).fold(0.0, f64::max),
     }
 }
 

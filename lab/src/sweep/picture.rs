@@ -241,14 +241,14 @@ impl Lines<'_> {
             title(format!("{CONNECTIONS_FIXED} connections")),
             "threads that read, of the whole node",
             self.beside_limits(SMALL, by_threads),
-            "Level lines are the best that was measured of each part.",
+            "A connection has a read in flight for each of its threads, and one more. Level lines are the best of each part.",
         );
         let third = figure(
             13,
             title(format!("{THREADS_FIXED} threads of each connection")),
             "connections",
             self.beside_limits(SMALL, by_connections),
-            "Level lines are the best that was measured of each part.",
+            "A connection has a read in flight for each of its threads, and one more. Level lines are the best of each part.",
         );
         let all = (14..).zip(SIZES).map(|(number, size)| {
             let cloud = self.series("remote, static threads", threads_of_the_node, &|line| {
@@ -261,7 +261,7 @@ impl Lines<'_> {
                 format!("Remote reads, static threads, {}, all combinations", size_name(size)),
                 "threads that read, of the whole node",
                 self.beside_limits(size, cloud),
-                "Points of one place differ in connections. Level lines are the best of each part.",
+                "A connection has a read in flight for each of its threads, and one more. Points of one place differ in connections.",
             );
             drawn.chart.kind = Kind::Scatter;
             drawn

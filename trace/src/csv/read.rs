@@ -79,9 +79,9 @@ fn of_format(layout: Layout, (time, offset): (TimeUnit, OffsetUnit), options: &R
     let units = DetectedUnits {
         time: options.time_unit.unwrap_or(time),
         time_why: why(options.time_unit.is_some()).to_owned(),
-        offset: options.offset_unit.unwrap_or(offset),
+        offset,
         length: OffsetUnit::Bytes,
-        offset_why: why(options.offset_unit.is_some()).to_owned(),
+        offset_why: why(false).to_owned(),
         notes: vec!["time begins at the first record".to_owned()],
     };
     CsvParser::new(layout, units, Origin::FirstRecord(None), NodeDeviceNumbers::default())

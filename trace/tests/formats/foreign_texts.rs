@@ -140,6 +140,9 @@ fn an_spc_trace_counts_sectors_in_offsets_and_bytes_in_lengths() {
     assert_eq!((reader.by_ref().count(), reader.format()), (3, Format::Spc));
     let units = reader.units().to_string();
     assert!(units.contains("offsets in sectors") && units.contains("lengths in bytes"), "{units}");
+    let bytes = ReadOptions { offset_unit: Some(OffsetUnit::Bytes), ..ReadOptions::default() };
+    let error = open(text.as_bytes(), &bytes).err().unwrap().to_string();
+    assert!(error.contains("SPC") && error.contains("defines it"), "{error}");
     let cut = "0,20941312,8192,W,0.551706\n0,20939776,8192,W\n";
     let mut reader = open(cut.as_bytes(), &ReadOptions::default()).unwrap();
     assert_eq!((reader.by_ref().filter(Result::is_ok).count(), reader.defects().count()), (1, 1));
