@@ -17,8 +17,8 @@ pub const MEMORY_BYTES_MIN: usize = 2 * PAGE_BYTES_MAX as usize;
 pub const SLOT_BYTES: usize = 64 << 10;
 /// Target memory is allocated in pieces of this many bytes, when spans are first granted from them.
 pub const POPULATE_BYTES: usize = 8 * HUGE_PAGE_BYTES;
-/// How long a reader of a local device that found a corrupt page waits for the node to say whether it
-/// still has the segment.
+/// How long a reader of a local device that found a corrupt page waits for the node to say whether
+/// it still has the segment.
 pub const CORRUPT_LOOK_TIME_MAX: Duration = Duration::from_secs(1);
 /// Pause before a registration is tried again while the node is busy with earlier ones.
 pub const REGISTER_PAUSE: Duration = Duration::from_millis(1);

@@ -246,8 +246,8 @@ impl Case {
     }
 }
 
-/// Latencies over all turns. Of those that another program summarised, the median of each percentile
-/// and of the mean.
+/// Latencies over all turns. Of those that another program summarised, the median of each
+/// percentile and of the mean.
 fn latency(turns: &[Turn]) -> LatencySummary {
     let summaries: Vec<LatencySummary> = turns.iter().filter_map(|turn| turn.latency).collect();
     if summaries.is_empty() {
