@@ -132,7 +132,7 @@ impl Engine {
         let changes = Arc::new(Changes::of(&cluster));
         let (policy, trace) = (RwLock::new(options.policy), RwLock::new(None));
         let devices = LocalDevices::attach(cluster.statuses());
-        let loads = Arc::new(Loads::new(cluster.statuses(), cluster.unavailable()));
+        let loads = Arc::new(Loads::new(cluster.nodes(), cluster.statuses()));
         let queries = AtomicU64::new(0);
         let context = context(&cluster, &devices, &loads, &options);
         let of_flushers = match options.memory_bytes {

@@ -103,11 +103,14 @@ pub(crate) enum Waiting {
 }
 
 impl Loads {
-    /// Loads of idle nodes, with the scan workers and caches that they reported, and of nodes that
-    /// are unavailable.
+    /// Loads of all nodes of the cluster: idle ones, with the scan workers and caches that they
+    /// reported, and lost ones that have not reported.
+    ///
+    /// A node that did not answer in time may have become available since, so availability as of
+    /// now does not tell whether it has reported.
     pub(crate) fn new<'a>(
-        nodes: impl IntoIterator<Item = &'a NodeStatus>,
-        unavailable: impl IntoIterator<Item = NodeId>,
+        all: impl IntoIterator<Item = NodeId>,
+        reported: impl IntoIterator<Item = &'a NodeStatus>,
     ) -> Self {
         let load = |status: &NodeStatus| NodeLoad {
             scan_workers: status.scan_workers,
@@ -116,8 +119,8 @@ impl Loads {
             ..NodeLoad::default()
         };
         let lost = || NodeLoad { lost_at: Some(Instant::now()), ..NodeLoad::default() };
-        let unavailable = unavailable.into_iter().map(|node| (node, lost()));
-        let nodes = nodes.into_iter().map(|status| (status.node, load(status))).chain(unavailable).collect();
+        let mut nodes: BTreeMap<_, _> = all.into_iter().map(|node| (node, lost())).collect();
+        nodes.extend(reported.into_iter().map(|status| (status.node, load(status))));
         Self { began: Instant::now(), state: Mutex::new(State { nodes, ..State::default() }) }
     }
 
@@ -278,7 +281,13 @@ impl QueryContext {
                 Err(rackscan_client::LocalError::NotAttached { reason, .. }) => Attachment::Detached(reason),
                 Err(other) => Attachment::Detached(other.to_string()),
             };
-            let (scans_running, scan_workers, cpu_milli) = (load.others, load.scan_workers, load.cpu_milli);
+            let (scans_running, cpu_milli) = (load.others, load.cpu_milli);
+            // A node that was connected to later has not reported to this engine, but any reply says
+            // how many workers it has.
+            let scan_workers = match load.scan_workers {
+                0 => self.cluster.load_report(node).map_or(0, |report| report.scan_workers),
+                workers => workers,
+            };
             let speed = load.speed.factors(now_s);
             let others = LoadReport { scans_running, scan_workers, cpu_milli, ..LoadReport::default() };
             let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR) || unavailable.contains(&node);
@@ -287,5 +296,18 @@ impl QueryContext {
         });
         let nodes = nodes.collect();
         ClusterProfile { engine: EngineProfile { cores, ahead: state.engine }, nodes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_has_not_reported_counts_as_lost_and_not_as_unknown() {
+        let loads = Loads::new([NodeId(1), NodeId(2)], []);
+        let state = loads.state();
+        let lost: Vec<_> = state.nodes.iter().map(|(node, load)| (*node, load.lost_at.is_some())).collect();
+        assert_eq!(lost, [(NodeId(1), true), (NodeId(2), true)]);
     }
 }
