@@ -282,8 +282,8 @@ impl QueryContext {
                 Err(other) => Attachment::Detached(other.to_string()),
             };
             let (scans_running, cpu_milli) = (load.others, load.cpu_milli);
-            // A node that was connected to later has not reported to this engine, but any reply says
-            // how many workers it has.
+            // A node that was connected to later has not reported to this engine, but any reply
+            // says how many workers it has.
             let scan_workers = match load.scan_workers {
                 0 => self.cluster.load_report(node).map_or(0, |report| report.scan_workers),
                 workers => workers,
