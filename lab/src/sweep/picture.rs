@@ -81,7 +81,7 @@ fn conditions(lines: &[PointLine]) -> String {
         batches.max().map_or_else(String::new, |batch| format!(", reads of a message at most {batch}"));
     let (turns, seconds) = lines.first().map_or((0, 0.0), |line| (line.iops.len(), line.seconds));
     format!(
-        "wire {}{batch}, {DEPTH} reads in flight on a connection where the figure names no other number, {turns} turns of {seconds} s",
+        "wire {}{batch}, {DEPTH} reads in flight on a connection where the figure names no other number; turns: {turns} of {seconds} s",
         wires.join(", ")
     )
 }
