@@ -123,7 +123,8 @@ pub const KEEPALIVE_TIME_MAX: Duration = Duration::from_secs(1);
 /// The same where no other node can make up for it: for requests that change something, and for
 /// reads of tables without parity.
 pub const UNRESPONSIVE_TIME_MAX: Duration = Duration::from_secs(10);
-/// The same for a transaction's participant.
+/// The same on `Lines`: for participants, and between nodes. Followers that can use replicas of
+/// logs take [`KEEPALIVE_TIME_MAX`].
 pub const LINES_KEEPALIVE_TIME_MAX: Duration = Duration::from_secs(3);
 /// A request is outpaced when it has taken so many times as long as the longest of similar ones ...
 pub const OUTPACED_FACTOR: u32 = 4;

@@ -17,7 +17,7 @@
 //! all nodes with the parity over them; a *map* describes a table and its sets; a *place* is a page
 //! or a parity cell of a node; a *survivor* is a node whose cells are still there.
 //!
-//! `layout` and `stripes` compute where each cell lies; they do no IO.
+//! `streams` and `stripes` compute where each cell lies; they do no IO.
 
 mod background_repairs;
 mod corrupt;
@@ -25,7 +25,6 @@ mod corruption;
 mod gather;
 mod intervals;
 mod known_maps;
-mod layout;
 mod load_stripes;
 mod lost_bytes;
 mod map;
@@ -40,6 +39,7 @@ mod reconstruct;
 mod relays;
 mod repair;
 mod scrub;
+mod streams;
 mod stripe_rebuild;
 mod stripes;
 mod together;

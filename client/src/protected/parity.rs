@@ -28,8 +28,8 @@ use rackscan_format::{
 use rackscan_stripe::{Cell, xor};
 
 use super::{
-    layout::Layout,
     relays::{Purpose, Relays},
+    streams::Layout,
     stripes::{CellRange, Stripes},
 };
 use crate::{

@@ -32,8 +32,8 @@ use rackscan_stripe::Cell;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    layout::parity_of,
     pace::Pace,
+    streams::parity_of,
     stripes::{CellRange, Piece, Stripes},
 };
 use crate::{

@@ -14,9 +14,9 @@ use rackscan_format::ids::TableId;
 use rackscan_stripe::{Cell, Node};
 
 use super::{
-    layout::Held,
     pace::Pace,
     relays::{Purpose, RelayedStripe, Relays, stored_bytes},
+    streams::Held,
     stripes::Stripes,
 };
 use crate::limits::RELAYED_BYTES_MIN;

@@ -20,8 +20,8 @@ use rackscan_format::{
 use rackscan_stripe::{Cell, Recovery};
 
 use super::{
-    layout::{Held, Layout},
     plans::Plans,
+    streams::{Held, Layout},
 };
 
 /// A part of a cell on a device.

@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! - A statement sees every write that was acknowledged before it began, and of each transaction
-//!   all writes or none (it is read-atomic).
+//!   all writes or none.
 //! - A catalog is used only with changed rows that were read after it, and changed rows are used
 //!   only with a catalog that contains their tables ([`catalogs`]).
 //! - A transaction is visible as a whole or not at all. Until it commits, it sees its own writes

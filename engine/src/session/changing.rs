@@ -1,4 +1,4 @@
-//! Runs the statements that change rows, alone or in a transaction.
+//! Answers the statements of a session, and runs those that change rows, alone or in a transaction.
 //!
 //! ```text
 //! BEGIN                   fixes the point in time that the transaction sees

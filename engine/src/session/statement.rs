@@ -57,7 +57,7 @@ pub(super) fn classify(statement: Statement) -> Result<Parsed, EngineError> {
                 return Ok(Parsed::Begin);
             }
             SqlStatement::StartTransaction { .. } => {
-                "begin a transaction with BEGIN without options; it is read-atomic"
+                "begin a transaction with BEGIN without options; its isolation is the session's (--isolation)"
             }
             SqlStatement::Commit { chain: false, .. } => return Ok(Parsed::Commit),
             SqlStatement::Rollback { chain: false, savepoint: None } => return Ok(Parsed::Rollback),

@@ -273,7 +273,7 @@ async fn what_cannot_be_changed_is_said_and_nothing_is() {
         ("delete from lineitem", "divide it"),
         ("insert into nation select * from nation returning *", "not supported"),
         ("explain delete from nation", "not supported"),
-        ("begin isolation level serializable", "read-atomic"),
+        ("begin isolation level serializable", "--isolation"),
         ("commit", "no transaction is open"),
         ("rollback", "no transaction is open"),
         ("begin", "not supported"),

@@ -1,7 +1,7 @@
 //! Computes the expected content of the cells of a stripe set in the simplest way: stripe by
 //! stripe, cell by cell.
 //!
-//! It deliberately does not use the arithmetic of `client/protected/layout`, so that it can check
+//! It deliberately does not use the arithmetic of `client/protected/streams`, so that it can check
 //! the results of that code too.
 //!
 //! Invariants
