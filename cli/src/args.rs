@@ -270,8 +270,8 @@ pub(crate) struct Query {
 /// `rackscan sql`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "INSERT, UPDATE and DELETE are read-atomic transactions, each alone or several between BEGIN and COMMIT: visible on all nodes or on none. Of two that \
-                  change the same row at the same time the first one commits; with --isolation read-atomic the later one overwrites it.\n\n\
+    after_help = "INSERT, UPDATE and DELETE are transactions with snapshot isolation, each alone or several between BEGIN and COMMIT: visible on all nodes or \
+                  on none. Of two that change the same row at the same time the first one commits; with --isolation read-atomic the later one overwrites it.\n\n\
                   Materialized views sum up a table's rows, an index finds rows by values, and a foreign key refers to a parent table. All are maintained in the transaction that changes the rows:\n  \
                   CREATE MATERIALIZED VIEW name AS SELECT column, sum(amount), count(*) FROM table WHERE a range GROUP BY column\n  \
                   CREATE INDEX name ON table (column)\n  \

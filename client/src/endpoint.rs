@@ -12,7 +12,8 @@ use crate::ClientError;
 pub struct NodeEndpoint {
     /// Its id.
     pub id: NodeId,
-    /// Where it listens. The first address of the wire asked for is used, else the first one.
+    /// Where it listens. The first address of the wire asked for is used; if none is asked for, the
+    /// first.
     pub addresses: Vec<Address>,
 }
 

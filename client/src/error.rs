@@ -307,9 +307,11 @@ pub enum ClientError {
         /// How often it was tried.
         attempts: u32,
     },
-    /// Nodes with parts of a table cannot be reached, and the parts cannot be reconstructed.
+    /// Nodes with parts of a table are unavailable or have lost them, and the parts cannot be
+    /// reconstructed.
     #[error(
-        "table {table:?} has parts on nodes {nodes}, which cannot be reached, and {protection}: start them (`rackscan cluster start`)"
+        "table {table:?} has parts on nodes {nodes}, which are unavailable or have lost their part, \
+         and {protection}: start them if they are down (`rackscan cluster start`)"
     )]
     PartsUnavailable {
         /// The table.

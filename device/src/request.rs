@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - The memory of a request moves into the ring with the request and returns in its
-//!   [`Completion`]. While the kernel may access the bytes, nobody else owns them, so code that
+//!   [`Completion`]. While the kernel may access a [`Buffer`], nobody else owns it, so code that
 //!   uses a buffer in flight does not compile:
 //!
 //! ```compile_fail,E0382

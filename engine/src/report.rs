@@ -52,7 +52,7 @@ pub enum ScanReason {
     Explored,
     /// A local scan was expected to end soonest, but the same pages were read past the node's cache
     /// before. This time they were fetched through the cache, so that it keeps them.
-    #[serde(rename = "to be cached")]
+    #[serde(rename = "to fill the cache")]
     Kept,
     /// The node's queue of scans was full.
     #[serde(rename = "bounced: queue")]

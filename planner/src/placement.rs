@@ -112,7 +112,7 @@ impl fmt::Display for Reason {
             Self::Forced => "forced",
             Self::Price => "price",
             Self::Explored => "explored",
-            Self::Kept => "to be cached",
+            Self::Kept => "to fill the cache",
             Self::NodeLost => "node lost",
         })
     }

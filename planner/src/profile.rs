@@ -1,7 +1,7 @@
 //! Defines the inputs of a decision: what a scan needs, and what the engine and the nodes can
 //! offer.
 //!
-//! They are plain numbers that the engine gathers from zone maps, segment directories and the load
+//! The engine takes them from zone maps, segment directories, its own measurements, and the load
 //! reports (how busy a node is) that nodes send with every reply. A wrong estimate makes a query
 //! slower, never its answer wrong.
 

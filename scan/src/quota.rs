@@ -62,12 +62,12 @@ impl fmt::Display for Bounced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { quota, used, allowed, next_block } = self;
         let (name, unit) = match quota {
-            QuotaKind::Cpu => ("cpu quota", "us of processor time"),
+            QuotaKind::Cpu => ("CPU quota", "us of processor time"),
             QuotaKind::Memory => ("memory quota", "bytes"),
         };
         write!(
             f,
-            "bounced: {name}: {used} {unit} used, {allowed} allowed; scan the blocks from {next_block} on elsewhere"
+            "{name}: {used} {unit} used, {allowed} allowed; scan the blocks from {next_block} on elsewhere"
         )
     }
 }

@@ -160,7 +160,7 @@ fn a_scan_that_would_hold_too_many_bytes_is_bounced_before_it_reads_them() {
     let error = refused.step().unwrap_err();
     let ScanError::Bounced { bounced, .. } = &error else { panic!("{error}") };
     assert_eq!((bounced.quota, bounced.allowed, bounced.next_block), (QuotaKind::Memory, 5000, 0));
-    assert!(error.to_string().contains("bounced: memory quota"), "{error}");
+    assert!(error.to_string().contains("was stopped: memory quota: "), "{error}");
     assert_eq!(refused.stats().pages_read, 0);
 
     let (batches, bounced) = scan(&table, &program, 0, quota(10_000_000));

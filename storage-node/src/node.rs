@@ -3,13 +3,14 @@
 //! ```text
 //! start: configuration, key, lock and identity of the data folder, catalog and devices, memory,
 //!        scan workers, publisher, log replicas, participant, listeners, relays, reactors
-//! stop:  reactors refuse and finish requests, their connections close, workers and publisher end,
-//!        devices close
+//! stop:  reactors refuse new requests and finish those in progress, connections close, workers and
+//!        publisher end, devices close
 //! ```
 //!
 //! Invariants
-//! - A started node has allocated all its memory and started all its threads. A failed start leaves
-//!   no thread behind.
+//! - After the start, new threads only open or close connections, serve `tcp` connections, execute
+//!   one device operation each (bridge `dynamic`), or write a log that was recovered. All memory is
+//!   allocated, or has a bound (`memory_plan`). A failed start ends all its threads.
 
 use std::{
     sync::{Arc, OnceLock, atomic::AtomicUsize, mpsc},
@@ -299,8 +300,7 @@ fn start_relays(
     store: &Arc<Store>,
     metrics: &Metrics,
 ) -> Result<Vec<relay::Relay>, StartError> {
-    let (relays, threads) = relay::start(config, key, store, &handle.lifecycle)?;
-    handle.others.extend(threads);
+    let relays = relay::start(config, key, store, &handle.lifecycle, &mut handle.others)?;
     metrics.memory_taken(plan.relay_bytes);
     Ok(relays)
 }

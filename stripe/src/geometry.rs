@@ -139,7 +139,7 @@ impl Geometry {
         }
     }
 
-    /// The number of diagonals of a stripe: the cells of the last column, if it has two parities.
+    /// The number of diagonals of a stripe; 0 with a single parity.
     #[must_use]
     pub fn diagonals(&self) -> usize {
         self.equations.len() - self.rows()

@@ -154,12 +154,11 @@ impl Geometry {
         Eliminated { solved: singles.collect(), idle: sums.split_off(solved) }
     }
 
-    /// For every lost cell, a smallest set of surviving cells whose XOR it is. Queries read these
-    /// in its place.
+    /// For each lost cell that can be recovered, a smallest set of surviving cells whose XOR it is.
+    /// Queries read these in its place.
     ///
-    /// No set is smaller. With two or more lost columns this is by construction, because all sets
-    /// are compared. With one it is the shorter of two equations (tests compare it with all sums of
-    /// equations).
+    /// With two or more lost columns, all sets are compared. With one, the set is the remainder of
+    /// the shortest equation with the cell (tests compare it with all sums of equations).
     #[must_use]
     pub fn degraded(&self, lost: Lost) -> Degraded<'_> {
         let unknown = self.cells_of_lost(lost);

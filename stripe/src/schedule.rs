@@ -154,7 +154,7 @@ impl Schedule {
         loads
     }
 
-    /// A node's load per stripe over the rotation.
+    /// A node's average load per stripe.
     #[must_use]
     pub fn average(&self) -> Average {
         let loads = self.loads();

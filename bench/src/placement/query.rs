@@ -17,8 +17,9 @@ pub enum ScanQuery {
 }
 
 impl ScanQuery {
-    /// Its SQL, with a predicate that this share of rows passes. Parts are spread evenly over rows,
-    /// so zone maps help only if all rows pass: then the predicate's column is not read.
+    /// Its SQL, with a predicate that about this share of the rows passes. The rows of each TPC-H
+    /// part are spread evenly, so zone maps help only if all rows pass: then the predicate's column
+    /// is not read.
     #[must_use]
     pub fn sql(self, selectivity: f64, scale: f64) -> String {
         let keys = (PART_KEYS * scale * selectivity).round().max(1.0);

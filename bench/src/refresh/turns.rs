@@ -76,10 +76,11 @@ pub trait Streams {
     fn pause(&mut self) -> Result<Turn, RefreshError>;
 }
 
-/// Runs streams in turns in threads of this process, for as long as `user` runs.
+/// Runs refresh streams in threads of this process while `user` runs. They work only during the
+/// turns that `user` begins and ends.
 ///
 /// # Errors
-/// The error of `user`; nodes that cannot be reached; a thread that cannot be started.
+/// The error of `user` or of a stream; nodes that cannot be reached; a thread that cannot start.
 pub fn by_turns<T>(
     engine: &Engine,
     runtime: &Handle,

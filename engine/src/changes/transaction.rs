@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! BEGIN   -> a point in time: all tables as they are
-//! change  -> rows by identity, the last value of a row counts; later statements see these rows over the tables of BEGIN
+//! change  -> adds rows by identity; the last value of a row counts, and later statements see it
 //! COMMIT  -> the items of one write
 //! ```
 //!
 //! Invariants
 //! - All statements of a transaction see the tables as of its beginning, with its own writes over
 //!   them.
-//! - Nothing is sent to participants before the commit. To roll back, the engine drops the value.
+//! - Nothing is sent to participants before the commit. To roll back, the engine drops the
+//!   [`Transaction`].
 
 mod moved;
 

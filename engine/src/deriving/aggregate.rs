@@ -1,12 +1,11 @@
-//! Checks and reads the query of a materialised view: which column it sums, over which rows, and by
-//! which column it groups them.
+//! Checks and reads the query of a materialised view: what it sums, over which rows, and by which
+//! column it groups them.
 //!
 //! Invariants
-//! - A view is a sum of exact amounts and a count of rows, grouped by one column of one table, over
-//!   the rows in one range of one column. [`SumDefinition`] can express exactly that.
-//! - No clause of the query is ignored: each part is compared with a plain one that has all its
-//!   fields written out.
-//! - Nothing is evaluated here.
+//! - A view has a sum of exact amounts, a count of rows, or both, grouped by one column of one
+//!   table, over all rows or those in one range of one column.
+//! - No clause of the query is ignored: the query is refused if it has any that is not read here.
+//! - The bounds of the range are not evaluated here.
 
 use crate::{
     deriving::{

@@ -22,7 +22,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 /// Why UNIQUE is refused.
-const NOT_UNIQUE: &str = "uniqueness cannot be kept without coordination, which read-atomic updates do without: create a plain index";
+const NOT_UNIQUE: &str = "uniqueness cannot be kept, because transactions that insert the same value do not \
+                          conflict: create a plain index";
 /// Why actions of foreign keys are refused.
 const NO_ACTIONS: &str =
     "it keeps both sides visible together, it does not check or cascade: leave the actions out";
@@ -371,7 +372,8 @@ mod tests {
 
     #[test]
     fn what_is_not_supported_is_refused_with_a_way_out() {
-        let unique = "uniqueness cannot be kept without coordination, which read-atomic updates do without";
+        let unique =
+            "uniqueness cannot be kept, because transactions that insert the same value do not conflict";
         let actions = "it keeps both sides visible together, it does not check or cascade";
         for (statement, found, way_out) in [
             ("CREATE UNIQUE INDEX i ON t (c)", "CREATE UNIQUE INDEX", unique),

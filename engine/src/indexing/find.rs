@@ -8,7 +8,7 @@ use rackscan_format::{
 };
 use std::sync::Arc;
 
-/// The indexes of a table, found among the hidden tables by their names: those that were made for
+/// The indexes of a table, found among the internal tables by their names: those that were made for
 /// this version of the table or for the one before.
 pub(crate) fn indexes_of<'t>(
     table: &TableDefinition,

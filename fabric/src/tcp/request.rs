@@ -1,8 +1,8 @@
 //! Defines our requests: the frame and payload of an operation, and the answer that it expects.
 //!
 //! Invariants
-//! - A request contains the bytes that were given at `post`, so it can be sent at any later time,
-//!   and cannot fail then.
+//! - A request owns a copy of the bytes given at `post`, or holds the registered memory in which
+//!   they lie. So it can be sent at any later time, and cannot fail then.
 
 use super::{frame::Body, outbox::Payload};
 use crate::{

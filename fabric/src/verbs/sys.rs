@@ -3,7 +3,8 @@
 //! Invariants
 //! - This file and those in `sys/` contain all unsafe code of the wire; what they export is safe to
 //!   call in any order.
-//! - A wrapper holds the objects that its own was made from, so nothing is freed before its users.
+//! - A wrapper keeps the objects alive from which its own object was made, so nothing is freed
+//!   before its users.
 //! - An adapter accesses memory of ours only through a [`MemoryRegion`]. That holds the mapping,
 //!   and drops it after the adapter has released it, so no work request can reach unmapped memory,
 //!   whatever address it names.

@@ -171,11 +171,11 @@ impl<'p> FsstPage<'p> {
         Ok(())
     }
 
-    /// Appends the texts of the rows given, counted within the page and ascending; only their
-    /// groups are decoded.
+    /// Appends the texts of these rows, which are numbered within the page and ascend. Decodes only
+    /// their groups.
     ///
     /// # Errors
-    /// When a row is beyond the page's, or codes and lengths do not fit.
+    /// A row is not in the page, codes and lengths do not agree, or `out` would exceed 4 GiB.
     pub fn gather(&self, rows: &[u32], scratch: &mut Scratch, out: &mut TextBuffer) -> Result<(), PageFault> {
         let (mut decoded, mut block_lengths) = (Vec::new(), Vec::with_capacity(BLOCK_ROWS));
         for_each_block(rows, self.lengths.rows(), |block, rows| {

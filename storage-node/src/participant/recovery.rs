@@ -109,11 +109,12 @@ impl ParticipantBuilder {
     fn make(self, found: RecoveredParticipant) -> Result<(ParticipantService, JoinHandle<()>), StartError> {
         let Self { config, setting, shared, lifecycle, first, peers } = self;
         shared.gauges.log_cut_bytes.store(found.cut_bytes, Relaxed);
+        let generation = setting.generation()?;
+        // The last step that can fail, because the caller joins the thread.
         let (log, thread) = start_log(&setting, &found, &config, first, &lifecycle)?;
         let most_bytes = config.transactions_log.map_or(u64::MAX, |bytes| bytes.0);
         let bounds = (most_bytes, config.log_replicas_min());
         let who = (ParticipantId(config.node.0), peers);
-        let generation = setting.generation()?;
         let known = generation.newest();
         if let (Some(peers), Some(known)) = (&who.1, known) {
             peers.tell_generation(known.clone());

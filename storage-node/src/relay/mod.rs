@@ -72,13 +72,15 @@ impl Relay {
     }
 }
 
-/// Starts the configured relays. Returns when all of them listen.
+/// Starts the configured relays. Returns when all of them listen. Adds each thread to `threads` as
+/// it starts; the caller joins them, also after an error.
 pub(crate) fn start(
     config: &Config,
     key: &ClusterKey,
     store: &Arc<Store>,
     lifecycle: &Arc<Lifecycle>,
-) -> Result<(Vec<Relay>, Vec<JoinHandle<()>>), StartError> {
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<Vec<Relay>, StartError> {
     let listen = |address: &Address| {
         if let Address::Shm { path } = address
             && let Some(folder) = path.parent()
@@ -95,7 +97,7 @@ pub(crate) fn start(
     );
     let relays_wanted = listeners.len().max(1) as u64;
     let memory_bytes = config.relay_bytes() / relays_wanted;
-    let (mut relays, mut threads) = (Vec::new(), Vec::new());
+    let mut relays = Vec::new();
     for (number, listener) in listeners.into_iter().enumerate() {
         let (address, report) = (listener.address().clone(), Arc::new(Mutex::default()));
         let thread = RelayThread {
@@ -115,7 +117,7 @@ pub(crate) fn start(
         relays.push(Relay { address, report });
         threads.push(thread.spawn(format!("n{}-relay{number}", config.node))?);
     }
-    Ok((relays, threads))
+    Ok(relays)
 }
 
 /// The part of the scratch area that belongs to relay `number`: relays never share a part.

@@ -177,8 +177,8 @@ pub enum LabelFault {
     },
     /// It belongs to this node, but is not the one that the catalog was written for.
     #[error(
-        "device {path}: its label is {found:016x}, the catalog {catalog} expects {expected:016x}; \
-         put the devices and the catalog that belong together back in place",
+        "device {path}: its label has the number {found:016x}, the catalog {catalog} expects \
+         {expected:016x}; put the devices and the catalog that belong together back in place",
         path = path.display(), catalog = catalog.display()
     )]
     Swapped {
