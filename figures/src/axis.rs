@@ -104,6 +104,10 @@ impl Range {
         let written = |(value, labelled): (f64, bool)| Tick {
             value,
             label: labelled.then(|| match axis.ticks {
+                // A power of two has no short form with k: 1.024k.
+                Ticks::Numbers if axis.scale == Scale::Log2 && (1e-3..1e6).contains(&value) => {
+                    trim_zeros(value)
+                }
                 Ticks::Numbers => number(value),
                 Ticks::Bytes => bytes(value),
             }),
@@ -215,6 +219,12 @@ mod tests {
             labels(Scale::Linear, Ticks::Numbers, &[2.4e6]),
             ["0", "500k", "1M", "1.5M", "2M", "2.5M"]
         );
+    }
+
+    #[test]
+    fn powers_of_two_are_written_out() {
+        let labels = labels(Scale::Log2, Ticks::Numbers, &[512.0, 2048.0]);
+        assert_eq!(labels, ["512", "1024", "2048"]);
     }
 
     #[test]

@@ -8,7 +8,10 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use crate::limits::CORE_SAMPLES_MAX;
+use crate::record::Provenance;
 
 /// The shares of all cores at one point in time.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +20,35 @@ pub struct CoreUse {
     pub at: Duration,
     /// Busy share of each core since the previous sample, from 0 to 1.
     pub busy: Vec<f64>,
+}
+
+/// The share of one core at one point in time, as a line of JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct CoreLine {
+    /// Source of the figure.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+    /// `core use`.
+    pub what: &'static str,
+    /// Number of the core.
+    pub core: usize,
+    /// Seconds since sampling began.
+    pub since_s: f64,
+    /// Busy share since the sample before, in per cent.
+    pub busy_percent: f64,
+}
+
+impl CoreUse {
+    /// A line for each core.
+    pub fn lines<'p>(&'p self, provenance: &'p Provenance) -> impl Iterator<Item = CoreLine> + 'p {
+        self.busy.iter().enumerate().map(|(core, busy)| CoreLine {
+            provenance: provenance.clone(),
+            what: "core use",
+            core,
+            since_s: self.at.as_secs_f64(),
+            busy_percent: busy * 100.0,
+        })
+    }
 }
 
 /// Ticks of one core since the machine started.

@@ -17,6 +17,7 @@
 //! xor                 cost of a XORed byte on one core
 //! parity              writes of stripes that survive lost nodes, by each way of computing parity
 //! transactions        reads and writes of several keys, by sessions of a cluster
+//! paper               the figures of the four papers, drawn from the lines of the above
 //! ```
 //!
 //! A *target* carries out IOs, a *driver* decides when each begins. A *turn* is one timed run under
@@ -70,6 +71,7 @@ pub mod kernels;
 mod latency;
 pub mod limits;
 mod median;
+pub mod paper;
 pub mod parity;
 pub mod query_simulation;
 pub mod rebuild;
@@ -84,7 +86,7 @@ pub mod xor;
 mod zipf;
 
 pub use clock::{Clock, SystemClock};
-pub use core_use::CoreUse;
+pub use core_use::{CoreLine, CoreUse};
 pub use cpu::CpuSample;
 pub use drive::{
     Arrivals, Bounds, Counters, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run,

@@ -145,7 +145,7 @@ const MODES: [Named<Mode>; 3] = [
     ("remote", Mode::Remote, "The device, read by the node over the wire"),
 ];
 
-fn io_size(text: &str) -> Result<u32, String> {
+pub(super) fn io_size(text: &str) -> Result<u32, String> {
     use rackscan_lab::limits::{IO_BYTES_LARGEST, IO_BYTES_LEAST};
     let bytes = bytes(text)?;
     match u32::try_from(bytes) {

@@ -8,7 +8,7 @@ use super::{
 use clap::Args;
 use rackscan_fabric::Wire;
 use rackscan_lab::transactions::{
-    Operations,
+    Operations, Series,
     workload::{Choice, Core, Mix},
 };
 use rackscan_ramp::algorithm::Algorithm;
@@ -42,6 +42,11 @@ pub(crate) struct BenchRamp {
     /// Wires to the nodes, comma-separated
     #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',', default_value = "shm,tcp")]
     pub(crate) wires: Vec<Wire>,
+    /// Single series instead of all combinations, comma-separated: ALGORITHM:OPERATIONS:WIRE as
+    /// ramp-fast:get:tcp
+    #[arg(long, value_delimiter = ',', value_name = "SERIES", value_parser = str::parse::<Series>,
+          conflicts_with_all = ["algorithms", "operations", "wires"])]
+    pub(crate) series: Vec<Series>,
     /// Workloads, comma-separated: micro, ycsb-a to ycsb-f
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "micro", value_parser = mix)]
     pub(crate) workloads: Vec<Mix>,
@@ -133,9 +138,13 @@ pub(crate) struct BenchRampStress {
 impl BenchRamp {
     pub(super) fn unused(&self) -> Vec<Unused> {
         let rule = |option, is_unused, why| Unused { option, is_unused, why };
+        let has_verbs = match self.series.is_empty() {
+            true => self.wires.contains(&Wire::Verbs),
+            false => self.series.iter().any(|series| series.wire == Wire::Verbs),
+        };
         let micro = self.workloads.iter().any(|mix| matches!(mix, Mix::Micro { .. }));
         vec![
-            rule("verbs", !self.wires.contains(&Wire::Verbs), WITHOUT_VERBS),
+            rule("verbs", !has_verbs, WITHOUT_VERBS),
             rule("read_shares", !micro, "--workloads does not contain micro, and YCSB has shares of its own"),
         ]
     }

@@ -1,6 +1,6 @@
 //! Defines the arguments of `rackscan lab`.
 
-use super::{Bench, Replay, Stripe};
+use super::{Bench, PaperArguments, Replay, Stripe};
 use clap::Subcommand;
 
 /// `rackscan lab`: experiments.
@@ -13,4 +13,6 @@ pub(crate) enum Lab {
     /// Show where the cells of a stripe lie; with --schedule, also the transfers that put them
     /// there
     Stripe(Stripe),
+    /// Repeat the experiments of a paper, and draw our figures beside its numbers
+    Paper(PaperArguments),
 }

@@ -1,14 +1,18 @@
 //! Defines the arguments of `rackscan lab replay`.
 
 use super::{
-    bench_io::file_size,
+    bench_io::{file_size, io_size},
     bytes,
     unused::{Given, Unused},
-    values::{BRIDGES, IO_KINDS, one_of},
+    values::{BRIDGES, IO_KINDS, WIRES, one_of},
 };
 use clap::Args;
+use rackscan_fabric::Wire;
 use rackscan_format::message::{BridgeKind, IoKind};
-use rackscan_lab::replay::{Offsets, limits::SPEED_MAX};
+use rackscan_lab::{
+    Mode,
+    replay::{Offsets, ReplayAxes, limits::SPEED_MAX},
+};
 use rackscan_trace::{ColumnNames, Format, OffsetUnit, TimeUnit};
 use std::{path::PathBuf, time::Duration};
 
@@ -19,7 +23,10 @@ use std::{path::PathBuf, time::Duration};
                         rackscan lab replay q03.csv --no-stall --local --compare remote.json\n  \
                         rackscan lab replay web.blktrace.0 --folder /mnt/nvme --file-size 64GiB --offsets scale --speed 2x\n  \
                         rackscan lab replay log.csv --columns time=ts,offset=lba,length=len,op=rw --folder /mnt/nvme\n  \
-                        rackscan lab replay --compare local.json remote.json\n\n\
+                        rackscan lab replay --compare local.json remote.json\n  \
+                        rackscan lab replay q03.csv --no-stall --local --remote --bridges static --io-threads 1,16 --connections 1,4 \\\n    \
+                        --sizes 512,16KiB --repeat 3 --folder /mnt/nvme --offsets scale --report replays\n\n\
+                        With several values of an option, all combinations run by turns, and --json appends a line for each.\n\
                         Without --folder, the trace runs on the devices of the cluster of --data, which must have the node and\n\
                         device numbers of the trace. With --folder, it runs on one file created there and removed afterwards.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
@@ -59,31 +66,45 @@ pub(crate) struct Replay {
     /// align:BYTES
     #[arg(long, value_name = "HOW", default_value = "refuse", value_parser = str::parse::<Offsets>)]
     pub(crate) offsets: Offsets,
-    /// Read the devices in this process, without nodes
-    #[arg(long, conflicts_with_all = ["remote", "bridge"])]
+    /// Read the devices in this process, without nodes; with --remote, too, both run by turns
+    #[arg(long)]
     pub(crate) local: bool,
     /// Read the devices through storage nodes; the default
     #[arg(long)]
     pub(crate) remote: bool,
-    /// Bridge of the nodes: who serves connections and waits for devices [default: as configured]
-    #[arg(long, value_parser = one_of(&BRIDGES))]
-    pub(crate) bridge: Option<BridgeKind>,
+    /// Wires to the nodes, comma-separated [default: as --wire]
+    #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',', conflicts_with = "wire")]
+    pub(crate) wires: Vec<Wire>,
+    /// Bridges of the nodes, comma-separated: who serves connections and waits for devices
+    /// [default: as configured]
+    #[arg(long, alias = "bridge", value_parser = one_of(&BRIDGES), value_delimiter = ',')]
+    pub(crate) bridges: Vec<BridgeKind>,
     /// How --local and nodes with reactors read the devices [default: uring, or as the nodes are
     /// configured]
     #[arg(long, value_parser = one_of(&IO_KINDS))]
     pub(crate) io: Option<IoKind>,
-    /// Size of the pool of blocking reader threads (--bridge static, --io pread)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) io_threads: Option<u16>,
-    /// Connections to each node; each has a requesting thread of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) connections: u32,
-    /// Requests in flight per connection
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) depth: u32,
+    /// Sizes of the pool of blocking reader threads (--bridges static, --io pread), comma-separated
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) io_threads: Vec<u16>,
+    /// Numbers of connections to each node, comma-separated; each has a requesting thread of its own
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) connections: Vec<u32>,
+    /// Requests in flight per connection, comma-separated
+    #[arg(long, alias = "depth", value_name = "N", value_delimiter = ',', default_value = "32", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) depths: Vec<u32>,
+    /// Sizes of each request, comma-separated; it begins at the multiple of this size that the
+    /// record begins in [default: as recorded]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = io_size)]
+    pub(crate) sizes: Vec<u32>,
+    /// Maximum number of requests per message to a node [default: derived from the depth]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) batch: Option<u32>,
+    /// Rounds; each replays every combination once, and the round with the median time is reported
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
     /// Page cache of each node, read one-sidedly where possible; 0 for none [default: as
     /// configured; none with --folder]
-    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "local")]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) cache: Option<u64>,
     /// Uncounted warm-up runs of the whole trace on the same connections, as fast as possible
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
@@ -97,10 +118,10 @@ pub(crate) struct Replay {
     /// Keep the file in the folder, and reuse an existing one
     #[arg(long, requires = "folder")]
     pub(crate) keep: bool,
-    /// Write the report as JSON to this file
+    /// Write the report as JSON to this file; of several replays, append a line for each
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write a page with histograms into this folder
+    /// Write a page with histograms, or with the figures of several replays, into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
     /// Compare this replay with an earlier one (its --json), or two earlier ones with each other
@@ -109,38 +130,66 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
+    /// What to replay on: nodes, unless only this process is asked for.
+    fn modes(&self) -> Vec<Mode> {
+        match (self.local, self.remote) {
+            (true, false) => vec![Mode::Local],
+            (true, true) => vec![Mode::Local, Mode::Remote],
+            (false, _) => vec![Mode::Remote],
+        }
+    }
+
+    /// The values of the options that may have several.
+    pub(crate) fn axes(&self, wire: Option<Wire>) -> ReplayAxes {
+        ReplayAxes {
+            modes: self.modes(),
+            wires: if self.wires.is_empty() { wire.into_iter().collect() } else { self.wires.clone() },
+            bridges: self.bridges.clone(),
+            io: self.io,
+            io_threads: self.io_threads.clone(),
+            connections: self.connections.clone(),
+            depths: self.depths.clone(),
+            sizes: self.sizes.clone(),
+        }
+    }
+
     pub(super) fn unused(&self, given: Given<'_>) -> Vec<Unused> {
         let rule = |option, is_unused, why| Unused { option, is_unused, why };
         if self.file.is_none() {
             let why = "--compare without a trace replays nothing";
             return OF_A_REPLAY.iter().map(|option| rule(option, true, why)).collect();
         }
-        let has_pool = match self.bridge {
-            Some(BridgeKind::Static) => true,
-            Some(BridgeKind::Dynamic) => false,
-            // A cluster has what its file says.
-            None | Some(BridgeKind::Reactor) if self.folder.is_none() && !self.local => true,
-            None | Some(BridgeKind::Reactor) => self.io == Some(IoKind::Pread),
-        };
+        let has_node = self.modes().contains(&Mode::Remote);
+        let is_reactor = self.bridges.contains(&BridgeKind::Reactor);
+        // A cluster has what its file says.
+        let is_configured = has_node && self.folder.is_none() && (is_reactor || self.bridges.is_empty());
+        let reads_by_pool = self.io == Some(IoKind::Pread)
+            && (is_reactor || self.bridges.is_empty() || self.modes().contains(&Mode::Local));
+        let has_pool = is_configured || reads_by_pool || self.bridges.contains(&BridgeKind::Static);
+        let no_node = "--local has no nodes";
         let of_its_own = "with --folder the replay has a file and a node of its own";
         vec![
             rule("file_size", self.folder.is_none(), "only a file in --folder has this size"),
             rule("data", self.folder.is_some(), of_its_own),
             rule("cluster", self.folder.is_some(), of_its_own),
-            rule("wire", self.local, "--local has no nodes"),
+            rule("wire", !has_node, no_node),
+            rule("wires", !has_node, no_node),
+            rule("bridges", !has_node, no_node),
+            rule("cache", !has_node, no_node),
+            rule("batch", !has_node, no_node),
             rule("late_after", self.no_stall, "--no-stall ignores times"),
-            rule("io_threads", !has_pool, "neither --bridge static nor --io pread is replayed on"),
+            rule("io_threads", !has_pool, "neither --bridges static nor --io pread is replayed on"),
             rule(
                 "io",
-                given.is("bridge") && self.bridge != Some(BridgeKind::Reactor),
-                "only --bridge reactor has a choice",
+                given.is("bridges") && !is_reactor && !self.modes().contains(&Mode::Local),
+                "only --bridges reactor has a choice, and --local",
             ),
         ]
     }
 }
 
 /// The options that say what to replay and how.
-const OF_A_REPLAY: [&str; 27] = [
+const OF_A_REPLAY: [&str; 31] = [
     "data",
     "cluster",
     "wire",
@@ -156,11 +205,15 @@ const OF_A_REPLAY: [&str; 27] = [
     "offsets",
     "local",
     "remote",
-    "bridge",
+    "wires",
+    "bridges",
     "io",
     "io_threads",
     "connections",
-    "depth",
+    "depths",
+    "sizes",
+    "batch",
+    "repeat",
     "cache",
     "warm_up",
     "folder",

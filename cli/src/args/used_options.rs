@@ -45,7 +45,7 @@ fn used(path: &[&str]) -> Option<&'static [&'static str]> {
         ["kv", _] => NODES,
         ["node"] => &[],
         ["replay"] | ["lab", "replay"] => NODES,
-        ["stripe"] | ["lab", "stripe"] => &[],
+        ["stripe"] | ["lab", "stripe" | "paper"] => &[],
         ["lab" | "bench", measured] => match *measured {
             "tpch" | "refresh" | "refresh-streams" | "degraded" => ENGINE,
             "rebuild" => OWN_ENGINE,

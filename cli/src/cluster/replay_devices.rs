@@ -12,8 +12,7 @@
 //! - If the user asks for a bridge and the nodes run another one, the replay does not start.
 
 use super::{
-    ClusterFile, ScratchNodes, ScratchOptions, SharedNodes, check_page_cache, overrides::Setting,
-    start_with_overrides,
+    ClusterFile, ScratchNodes, SharedNodes, check_page_cache, overrides::Setting, start_with_overrides,
 };
 use crate::{args::Global, failure::Failure};
 use az::SaturatingAs;
@@ -26,26 +25,21 @@ use rackscan_format::{
 use rackscan_lab::{
     LineOptions, Local, LocalOptions, NodeShape, Remote, Target, TargetError, check_threads,
     limits::NODE_PATIENCE,
-    replay::{Area, Connection, DeviceMap, Routing, TargetDevice},
+    replay::{Area, Connection, DeviceMap, ReplayCase, Routing, TargetDevice},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Where a replay runs.
+#[derive(Clone, Copy)]
 pub(crate) struct ReplayDevicesOptions {
-    /// Read the devices in this process.
-    pub(crate) local: bool,
-    /// Bridge of the nodes; `None` for any.
-    pub(crate) bridge: Option<BridgeKind>,
+    /// Where this replay of several runs.
+    pub(crate) case: ReplayCase,
     /// How devices are read; `None` for any.
     pub(crate) io: Option<IoKind>,
-    /// Size of each pool of reader threads; `None` for any.
-    pub(crate) io_threads: Option<u16>,
     /// Page cache of each node in bytes; `None` for any.
     pub(crate) cache_bytes: Option<u64>,
-    /// Connections to each node.
-    pub(crate) connections: u32,
-    /// A file of this command; `None` for a cluster.
-    pub(crate) scratch: Option<ScratchOptions>,
+    /// Requests of one message to a node, at most; `None` for as many as the depth suggests.
+    pub(crate) batch: Option<u32>,
 }
 
 /// Devices, how to reach them, and what must live as long as they are used.
@@ -62,8 +56,8 @@ pub(crate) struct ReplayDevices {
     pub(crate) bridge: Option<BridgeStatus>,
     /// How this process reads, if it does.
     pub(crate) reads_by: Option<(IoKind, u16)>,
+    batch: Option<u32>,
     routes: BTreeMap<u16, Route>,
-    _scratch: Option<ScratchNodes>,
     _nodes: Option<SharedNodes>,
 }
 
@@ -79,13 +73,17 @@ enum Route {
 const IO_THREADS: u16 = 16;
 
 impl ReplayDevices {
-    /// Starts the nodes that must run, and collects their devices.
-    pub(crate) fn prepare(global: &Global, options: ReplayDevicesOptions) -> Result<Self, Failure> {
-        let wire = global.wire;
-        match &options.scratch {
-            Some(_) => Self::scratch(wire, options),
-            None if options.local => Self::files_of_cluster(global, &options),
-            None => Self::cluster(global, wire, &options),
+    /// Starts the nodes that must run, and collects their devices: those of the cluster, or the
+    /// file of `scratch`.
+    pub(crate) fn prepare(
+        global: &Global,
+        options: &ReplayDevicesOptions,
+        scratch: Option<&mut ScratchNodes>,
+    ) -> Result<Self, Failure> {
+        match scratch {
+            Some(scratch) => Self::scratch(options, scratch),
+            None if options.case.local => Self::files_of_cluster(global, options),
+            None => Self::cluster(global, options),
         }
     }
 
@@ -96,7 +94,7 @@ impl ReplayDevices {
         match self.routes.get(&node).ok_or(lost)? {
             Route::Node { address, key } => {
                 let options = line(NodeId(node), address, key, (depth, slot_bytes));
-                Ok(Box::new(Remote::connect(&options)?))
+                Ok(Box::new(Remote::connect(&LineOptions { batch: self.batch, ..options })?))
             }
             Route::Files { devices, io, io_threads } => {
                 let options = LocalOptions { depth, slot_bytes };
@@ -108,9 +106,9 @@ impl ReplayDevices {
         }
     }
 
-    fn scratch(wire: Option<Wire>, options: ReplayDevicesOptions) -> Result<Self, Failure> {
-        let ReplayDevicesOptions { local, bridge, io, io_threads, connections, scratch, .. } = options;
-        let Some(scratch) = scratch else { return Err(no_scratch()) };
+    fn scratch(options: &ReplayDevicesOptions, nodes: &mut ScratchNodes) -> Result<Self, Failure> {
+        let ReplayDevicesOptions { case, io, .. } = *options;
+        let ReplayCase { local, wire, bridge, io_threads, connections, .. } = case;
         let (bridge, io) = (bridge.unwrap_or(BridgeKind::Reactor), io.unwrap_or(IoKind::Uring));
         let io_threads = io_threads.unwrap_or(IO_THREADS);
         let serving = match bridge {
@@ -125,8 +123,6 @@ impl ReplayDevices {
         if has_pool {
             check_threads(pools, io_threads).map_err(|error| Failure::Usage(error.to_string()))?;
         }
-        let folder = scratch.folder.clone();
-        let mut nodes = ScratchNodes::create(&scratch)?;
         let node = nodes.started(&NodeShape { bridge, io, io_threads, serving, pin: false })?;
         let wanted = wire.unwrap_or(Wire::Shm).to_string();
         let address = node.addresses.iter().find(|(kind, _)| kind.to_string() == wanted);
@@ -145,7 +141,7 @@ impl ReplayDevices {
             writes: Some(area),
             align_bytes: device.align_bytes,
         };
-        let name = format!("a file of {} bytes in {}", area.length_bytes, folder.display());
+        let name = format!("a file of {} bytes in {}", area.length_bytes, nodes.folder().display());
         let route = if local {
             // A device has one writer: from here on it is this process.
             nodes.stop();
@@ -162,8 +158,8 @@ impl ReplayDevices {
             wire: (!local).then_some(wanted),
             bridge: (!local).then_some(status.bridge),
             reads_by: local.then_some((io, io_threads)),
+            batch: options.batch,
             routes: BTreeMap::from([(node.node.0, route)]),
-            _scratch: Some(nodes),
             _nodes: None,
         })
     }
@@ -172,9 +168,9 @@ impl ReplayDevices {
     fn files_of_cluster(global: &Global, options: &ReplayDevicesOptions) -> Result<Self, Failure> {
         let file = found(global)?;
         let io = options.io.unwrap_or(IoKind::Uring);
-        let io_threads = options.io_threads.unwrap_or(IO_THREADS);
+        let io_threads = options.case.io_threads.unwrap_or(IO_THREADS);
         if io == IoKind::Pread {
-            let pools = options.connections.saturating_mul(file.members_here().count().saturating_as());
+            let pools = options.case.connections.saturating_mul(file.members_here().count().saturating_as());
             check_threads(pools, io_threads).map_err(|error| Failure::Usage(error.to_string()))?;
         }
         let (mut targets, mut routes) = (Vec::new(), BTreeMap::new());
@@ -202,13 +198,14 @@ impl ReplayDevices {
             wire: None,
             bridge: None,
             reads_by: Some((io, io_threads)),
+            batch: options.batch,
             routes,
-            _scratch: None,
             _nodes: None,
         })
     }
 
-    fn cluster(global: &Global, wire: Option<Wire>, options: &ReplayDevicesOptions) -> Result<Self, Failure> {
+    fn cluster(global: &Global, options: &ReplayDevicesOptions) -> Result<Self, Failure> {
+        let wire = options.case.wire;
         let file = found(global)?;
         let nodes = match overrides(options) {
             keys if keys.is_empty() => SharedNodes::start(&file, 0)?,
@@ -247,8 +244,8 @@ impl ReplayDevices {
             wire: used,
             bridge,
             reads_by: None,
+            batch: options.batch,
             routes,
-            _scratch: None,
             _nodes: Some(nodes),
         })
     }
@@ -301,7 +298,8 @@ fn status_of(node: NodeId, address: &Address, key: &ClusterKey) -> Result<NodeSt
 
 /// The settings of every node that the options override.
 fn overrides(options: &ReplayDevicesOptions) -> Vec<Setting> {
-    let ReplayDevicesOptions { bridge, io, io_threads, cache_bytes, connections, .. } = options;
+    let ReplayDevicesOptions { case, io, cache_bytes, .. } = options;
+    let ReplayCase { bridge, io_threads, connections, .. } = case;
     let word = |word: String| toml::Value::String(word);
     let mut keys = Vec::new();
     if let Some(bridge) = bridge {
@@ -322,9 +320,9 @@ fn check_bridge(
     nodes: &SharedNodes,
 ) -> Result<(), Failure> {
     let found = &status.bridge;
-    let as_asked = options.bridge.is_none_or(|bridge| bridge == found.kind)
+    let as_asked = options.case.bridge.is_none_or(|bridge| bridge == found.kind)
         && options.io.is_none_or(|io| io == found.io)
-        && options.io_threads.is_none_or(|threads| threads == found.io_threads || found.io_threads == 0);
+        && options.case.io_threads.is_none_or(|threads| threads == found.io_threads || found.io_threads == 0);
     if let Some(asked) = options.cache_bytes {
         check_page_cache(status, asked)?;
     }

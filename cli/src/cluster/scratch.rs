@@ -92,6 +92,11 @@ impl ScratchNodes {
         Ok(Self { root, sockets, file_bytes, keep, cache_bytes, verbs, key, running: None })
     }
 
+    /// The folder of this command's data.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.root
+    }
+
     /// Starts the node in this shape, after stopping the previous one.
     pub(crate) fn started(&mut self, shape: &NodeShape) -> Result<RunningNode, Failure> {
         if let Some((running, node, _)) = &self.running

@@ -15,18 +15,27 @@ pub(super) fn write_lines<L: Serialize>(
     file: Option<&Path>,
     table: &dyn Display,
 ) -> Result<(), Failure> {
-    let texts = lines.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
-    let text = texts
-        .map_err(|error| Failure::Runtime(format!("cannot write the figures as JSON: {error}")))?
-        .join("\n");
     let Some(path) = file else {
-        print_text(&text)?;
+        print_text(&json_lines(lines)?)?;
         note!("{}", table.to_string().trim_end());
         return Ok(());
     };
-    let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
-    writeln!(file, "{text}").map_err(at_path(path))?;
+    append_lines(lines, path)?;
     print_text(&table.to_string())
+}
+
+/// Appends the lines as JSON to a file.
+pub(super) fn append_lines<L: Serialize>(lines: &[L], path: &Path) -> Result<(), Failure> {
+    let text = json_lines(lines)?;
+    let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
+    writeln!(file, "{text}").map_err(at_path(path))
+}
+
+fn json_lines<L: Serialize>(lines: &[L]) -> Result<String, Failure> {
+    let texts = lines.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
+    let texts =
+        texts.map_err(|error| Failure::Runtime(format!("cannot write the figures as JSON: {error}")))?;
+    Ok(texts.join("\n"))
 }
 
 /// Prints lines and table, and writes a page of figures if a folder is named. Prints nothing if

@@ -4,7 +4,7 @@
 //! Invariants
 //! - If the measurement ends early, its lines and table so far are printed before the error.
 
-use super::bench::write_lines;
+use super::bench::{append_lines, write_lines};
 use crate::{
     args::BenchIo,
     cluster::{ScratchNodes, ScratchOptions},
@@ -49,6 +49,10 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     }
     write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
     if asked.sweep {
+        if let Some(path) = &asked.json {
+            let samples = outcome.core_use.iter().flat_map(|sample| sample.lines(&experiment.provenance));
+            append_lines(&samples.collect::<Vec<_>>(), path)?;
+        }
         let page = sweep_report(&outcome, &experiment.provenance).write(&asked.report)?;
         note!("figures: {}", page.display());
     }

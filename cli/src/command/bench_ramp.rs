@@ -49,7 +49,7 @@ pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
     let gigabytes = f64::from(asked.keys) * f64::from(asked.value_bytes) / 1e9;
     let provenance = Provenance::now("ramp", gigabytes);
     let plan = Plan {
-        series: axes.series(),
+        series: if asked.series.is_empty() { axes.series() } else { asked.series.clone() },
         points: axes.points(),
         baselines: baselines(asked),
         rounds: asked.rounds,

@@ -2,7 +2,7 @@
 
 use super::{
     bench_degraded, bench_fabric, bench_io, bench_parity, bench_placement, bench_query, bench_ramp,
-    bench_rebuild, bench_refresh, bench_scan, bench_tpch, bench_xor, replay, stripe,
+    bench_rebuild, bench_refresh, bench_scan, bench_tpch, bench_xor, paper, replay, stripe,
 };
 use crate::{
     args::{Bench, Global, Lab, Replay, Stripe, warn_command},
@@ -14,6 +14,7 @@ pub(crate) fn run(global: &Global, lab: &Lab) -> Result<(), Failure> {
         Lab::Bench(options) => bench(global, options),
         Lab::Replay(options) => replay::run(global, options),
         Lab::Stripe(options) => stripe::run(options),
+        Lab::Paper(options) => paper::run(options),
     }
 }
 

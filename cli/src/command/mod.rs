@@ -22,6 +22,7 @@ pub(crate) mod kv;
 pub(crate) mod lab;
 pub(crate) mod load;
 pub(crate) mod node;
+mod paper;
 pub(crate) mod query;
 pub(crate) mod rebuild;
 pub(crate) mod recover;

@@ -4,9 +4,10 @@
 //! - If a replay ends early, its report is printed before the error, and says that it is partial.
 //! - Wrong arguments and unreadable files end the command before a node is started.
 
+use super::bench;
 use crate::{
     args::{Global, Replay as Asked},
-    cluster::{ReplayDevices, ReplayDevicesOptions, ScratchOptions},
+    cluster::{ReplayDevices, ReplayDevicesOptions, ScratchNodes, ScratchOptions},
     failure::{Failure, at_path},
     output::{Cell, TextTable, print_text},
     progress,
@@ -15,7 +16,9 @@ use indicatif::ProgressBar;
 use rackscan_format::message::IoKind;
 use rackscan_lab::{
     Provenance,
-    replay::{self, Plan, PlanOptions, Replay, ReplayReport, Replayed, Setting, Timing},
+    replay::{
+        self, Plan, PlanOptions, Replay, ReplayCase, ReplayLine, ReplayReport, Replayed, Setting, Timing,
+    },
 };
 use rackscan_trace::{OnDefect, ReadOptions, Record, TraceError, TraceReader};
 use serde::Serialize;
@@ -49,23 +52,151 @@ pub(crate) fn run(global: &Global, asked: &Asked) -> Result<(), Failure> {
         let text = "--compare with two reports replays nothing: leave out the trace, or one report";
         return Err(Failure::Usage(text.to_owned()));
     }
+    let cases = asked.axes(global.wire).cases();
+    let is_one = cases.len() == 1 && asked.repeat == 1;
+    if !is_one && !earlier.is_empty() {
+        let text = "--compare compares one replay: give one value to each option, and leave out --repeat";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     let stop = watched()?;
-    let mut reader = TraceReader::open(file, &read_options(asked))?;
-    let bar = progress::steps();
-    bar.set_message(match &asked.folder {
-        Some(folder) => format!("writing {} bytes in {}", asked.file_size, folder.display()),
-        None => "looking at the cluster".to_owned(),
-    });
-    let devices = ReplayDevices::prepare(global, devices_options(asked));
-    bar.finish_and_clear();
-    let devices = devices?;
-    let plan = read(&mut reader, &devices, asked, &stop)?;
-    note_defects(&reader);
-    let setting = setting(file, &reader, &devices, asked);
-    let (report, replayed) = replayed(asked, (&plan, &devices), setting, &stop)?;
-    drop(devices);
+    // A trace that cannot be read ends the command before a file is written for it.
+    drop(TraceReader::open(file, &read_options(asked))?);
+    let mut scratch = scratch(asked)?;
+    let mut grounds = Grounds { global, asked, file, scratch: scratch.as_mut(), stop: &stop };
+    if !is_one {
+        return several(&mut grounds, &cases);
+    }
+    let (report, replayed) = grounds.replay(cases[0], true)?;
     publish(asked, &report, earlier.first())?;
     ended(&report, &replayed)
+}
+
+/// The node and file of `--folder`, if it is given.
+fn scratch(asked: &Asked) -> Result<Option<ScratchNodes>, Failure> {
+    let Some(folder) = asked.folder.clone() else { return Ok(None) };
+    let options = ScratchOptions {
+        folder,
+        file_bytes: asked.file_size,
+        keep: asked.keep,
+        cache_bytes: asked.cache.unwrap_or(0),
+        verbs: None,
+    };
+    ScratchNodes::create(&options).map(Some)
+}
+
+/// What all replays of a command share.
+struct Grounds<'a> {
+    global: &'a Global,
+    asked: &'a Asked,
+    file: &'a Path,
+    scratch: Option<&'a mut ScratchNodes>,
+    stop: &'a AtomicBool,
+}
+
+impl Grounds<'_> {
+    /// Replays the trace once. Only the first replay of a command reports lines of the file that
+    /// are no records.
+    fn replay(&mut self, case: ReplayCase, is_first: bool) -> Result<(ReplayReport, Replayed), Failure> {
+        let asked = self.asked;
+        let mut reader = TraceReader::open(self.file, &read_options(asked))?;
+        let bar = progress::steps();
+        bar.set_message(match &asked.folder {
+            Some(folder) => format!("preparing {} bytes in {}", asked.file_size, folder.display()),
+            None => "looking at the cluster".to_owned(),
+        });
+        let options =
+            ReplayDevicesOptions { case, io: asked.io, cache_bytes: asked.cache, batch: asked.batch };
+        let devices = ReplayDevices::prepare(self.global, &options, self.scratch.as_deref_mut());
+        bar.finish_and_clear();
+        let devices = devices?;
+        let plan = read(&mut reader, (&devices, case), asked, self.stop)?;
+        if is_first {
+            note_defects(&reader);
+        }
+        let setting = setting(self.file, &reader, (&devices, case), asked);
+        replayed(asked, (&plan, &devices, case), setting, self.stop)
+    }
+}
+
+/// Replays all cases in each round, and reports a line for each.
+fn several(grounds: &mut Grounds<'_>, cases: &[ReplayCase]) -> Result<(), Failure> {
+    let asked = grounds.asked;
+    let mut rounds: Vec<Vec<ReplayReport>> = vec![Vec::new(); cases.len()];
+    let mut failure = None;
+    'rounds: for round in 0..asked.repeat {
+        for (index, case) in cases.iter().enumerate() {
+            match grounds.replay(*case, round == 0 && index == 0) {
+                Ok((report, replayed)) => {
+                    let ended = ended(&report, &replayed);
+                    if replayed.cut_short.is_none() {
+                        rounds[index].push(report);
+                    }
+                    failure = failure.or(ended.err());
+                    if replayed.cut_short.is_some() {
+                        break 'rounds;
+                    }
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    break 'rounds;
+                }
+            }
+        }
+    }
+    let line = |rounds: &Vec<ReplayReport>| ReplayLine::of(Provenance::now("replay", 0.0), rounds);
+    let lines: Vec<ReplayLine> = rounds.iter().filter_map(line).collect();
+    let page = || {
+        let file = grounds.file.display().to_string();
+        replay::grid_report(&lines, Provenance::now("replay", 0.0).named(file))
+    };
+    bench::publish(&lines, &|| table(&lines), (asked.json.as_deref(), asked.report.as_deref()), &page)?;
+    match failure {
+        Some(Failure::Runtime(text)) if !lines.is_empty() => {
+            Err(Failure::Runtime(format!("{text}; the lines above are of the replays before")))
+        }
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn table(lines: &[ReplayLine]) -> TextTable {
+    let head = [
+        "mode",
+        "wire",
+        "bridge",
+        "threads",
+        "connections",
+        "depth",
+        "size",
+        "requests",
+        "seconds",
+        "iops",
+        "mb_per_s",
+        "p50_us",
+        "p99_us",
+    ];
+    let mut table = TextTable::new(&head);
+    for ReplayLine { report, .. } in lines {
+        let Setting { mode, wire, bridge, io_threads, size_bytes, .. } = &report.setting;
+        let word = |word: &Option<String>| Cell::from(word.clone().unwrap_or_else(|| "-".to_owned()));
+        let number = |number: Option<u32>| Cell::Number(number.map_or("-".to_owned(), |n| n.to_string()));
+        table.push(vec![
+            Cell::from(mode.clone()),
+            word(wire),
+            word(bridge),
+            number(*io_threads),
+            number(Some(report.connections)),
+            number(Some(report.depth)),
+            number(*size_bytes),
+            Cell::Number(report.ios.to_string()),
+            Cell::Number(format!("{:.3}", report.seconds)),
+            Cell::Number(format!("{:.0}", report.iops)),
+            Cell::Number(format!("{:.1}", report.mb_per_s)),
+            Cell::Number(format!("{:.1}", report.from_issue.p50_us)),
+            Cell::Number(format!("{:.1}", report.from_issue.p99_us)),
+        ]);
+    }
+    table
 }
 
 fn read_options(asked: &Asked) -> ReadOptions {
@@ -75,25 +206,6 @@ fn read_options(asked: &Asked) -> ReadOptions {
         on_defect: if asked.strict { OnDefect::Stop } else { OnDefect::Skip },
         time_unit: asked.time_unit,
         offset_unit: asked.offset_unit,
-    }
-}
-
-fn devices_options(asked: &Asked) -> ReplayDevicesOptions {
-    let scratch = asked.folder.clone().map(|folder| ScratchOptions {
-        folder,
-        file_bytes: asked.file_size,
-        keep: asked.keep,
-        cache_bytes: asked.cache.unwrap_or(0),
-        verbs: None,
-    });
-    ReplayDevicesOptions {
-        local: asked.local,
-        bridge: asked.bridge,
-        io: asked.io,
-        io_threads: asked.io_threads,
-        cache_bytes: asked.cache,
-        connections: asked.connections,
-        scratch,
     }
 }
 
@@ -110,11 +222,16 @@ fn watched() -> Result<Arc<AtomicBool>, Failure> {
 /// Reads the whole trace as requests.
 fn read(
     reader: &mut TraceReader,
-    devices: &ReplayDevices,
+    (devices, case): (&ReplayDevices, ReplayCase),
     asked: &Asked,
     stop: &AtomicBool,
 ) -> Result<Plan, Failure> {
-    let options = PlanOptions { offsets: asked.offsets, strict: asked.strict, records_max: asked.records };
+    let options = PlanOptions {
+        offsets: asked.offsets,
+        strict: asked.strict,
+        records_max: asked.records,
+        size_bytes: case.size_bytes,
+    };
     let bar = progress::steps();
     let plan = Plan::new(Watched { reader, bar: &bar, stop, records: 0 }, &devices.map, options);
     bar.finish_and_clear();
@@ -153,7 +270,12 @@ fn note_defects(reader: &TraceReader) {
     }
 }
 
-fn setting(file: &Path, reader: &TraceReader, devices: &ReplayDevices, asked: &Asked) -> Setting {
+fn setting(
+    file: &Path,
+    reader: &TraceReader,
+    (devices, case): (&ReplayDevices, ReplayCase),
+    asked: &Asked,
+) -> Setting {
     let threads = match (&devices.bridge, devices.reads_by) {
         (Some(bridge), _) => Some(bridge.io_threads).filter(|threads| *threads > 0),
         (None, Some((IoKind::Pread, threads))) => Some(threads),
@@ -171,13 +293,14 @@ fn setting(file: &Path, reader: &TraceReader, devices: &ReplayDevices, asked: &A
         bridge: devices.bridge.as_ref().map(|bridge| bridge.kind.to_string()),
         io_threads: threads.map(u32::from),
         offsets: asked.offsets.to_string(),
+        size_bytes: case.size_bytes,
     }
 }
 
 /// Runs the replay with a progress bar.
 fn replayed(
     asked: &Asked,
-    (plan, devices): (&Plan, &ReplayDevices),
+    (plan, devices, case): (&Plan, &ReplayDevices, ReplayCase),
     setting: Setting,
     stop: &AtomicBool,
 ) -> Result<(ReplayReport, Replayed), Failure> {
@@ -185,8 +308,8 @@ fn replayed(
     let run = Replay {
         plan,
         timing: if asked.no_stall { Timing::NoStall } else { Timing::AtSpeed(asked.speed) },
-        connections: asked.connections,
-        depth: asked.depth,
+        connections: case.connections,
+        depth: case.depth,
         late_after: asked.late_after,
         strict: asked.strict,
         warm_ups: asked.warm_up,

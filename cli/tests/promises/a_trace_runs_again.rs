@@ -106,6 +106,38 @@ fn what_a_query_read_is_read_again_remotely_and_locally_and_both_are_compared() 
 }
 
 #[test]
+fn all_combinations_of_a_replay_run_by_turns_on_one_file() {
+    let data = Data::new("replay-grid");
+    let (trace, disk) = (data.file("trace.iolog", iolog(60, 10)), data.path().join("disk"));
+    let (lines, page) = (data.path().join("lines.jsonl"), data.path().join("page"));
+    let [trace, disk, lines, page] = [&trace, &disk, &lines, &page].map(|path| path.display());
+    let line = format!(
+        "lab replay {trace} --no-stall --local --remote --wires shm,tcp --bridges static,dynamic --io-threads 2 \
+         --connections 1,2 --depths 4 --sizes 512,64KiB --repeat 2 --folder {disk} --file-size 16MiB --json {lines} \
+         --report {page}"
+    );
+    let table = data.run(&line).succeeds();
+    assert!(table.contains("dynamic") && table.contains("65536"), "{table}");
+    let text = std::fs::read_to_string(data.path().join("lines.jsonl")).expect("lines");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    // For each size and number of connections: here, and by two bridges on two wires.
+    assert_eq!(lines.len(), 2 * 2 * (1 + 2 * 2), "{text}");
+    for line in &lines {
+        assert_eq!(line["rounds_s"].as_array().map(Vec::len), Some(2), "{line}");
+        let size = line["setting"]["size_bytes"].as_u64().expect("a size");
+        assert_eq!(
+            (line["ios"].as_u64(), line["read_bytes"].as_u64()),
+            (Some(60), Some(60 * size)),
+            "{line}"
+        );
+    }
+    assert!(data.path().join("page/figures/replay-rates-1.svg").exists());
+    let left = data.path().join("disk").read_dir().expect("the folder of the user").count();
+    assert_eq!(left, 0, "the file is removed");
+}
+
+#[test]
 fn a_foreign_trace_runs_on_a_file_of_its_own_at_its_own_times() {
     let data = Data::new("replay-foreign");
     let mut text = iolog(200, 2000);
@@ -208,7 +240,10 @@ fn traces_and_reports_that_make_no_sense_end_in_one_message() {
     data.run(&format!("lab replay {fine} --speed 0x")).fails(2, &["expected a factor"]);
     data.run(&format!("lab replay {fine} --speed 2x --no-stall")).fails(2, &["cannot be used with"]);
     data.run(&format!("lab replay {fine} --offsets sideways")).fails(2, &["expected refuse, wrap"]);
-    data.run(&format!("lab replay {fine} --local --bridge static")).fails(2, &["cannot be used with"]);
+    data.run(&format!("lab replay {fine} --local --bridge static")).fails(2, &["--local has no nodes"]);
+    data.run(&format!("lab replay {fine} --wires shm --wire tcp")).fails(2, &["cannot be used with"]);
+    data.run(&format!("lab replay {fine} --sizes 100")).fails(2, &["multiple of 512"]);
+    data.run(&format!("lab replay {fine} --connections 1,2 --compare {text}")).fails(1, &["prose.txt"]);
     data.run("replay").fails(2, &["required"]);
     // Nodes were started for none of these.
     assert!(!data.path().join("data/cluster.toml").exists());

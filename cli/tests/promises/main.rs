@@ -7,6 +7,7 @@ mod bad_words_and_files_end_in_one_clear_message;
 mod data_is_private;
 #[path = "../chaos/disk.rs"]
 mod disk;
+mod figures_of_papers;
 mod files_are_loaded_as_written;
 mod filters_run_near_and_far;
 mod full_disks_are_named;

@@ -8,8 +8,8 @@
 //! counters           what the connections measured
 //!  | report, page
 //! ReplayReport       figures, and how far the replay deviated from the trace's times
-//!  | compare
-//! comparison         two reports side by side
+//!  | compare, grid
+//! comparison         two reports side by side, or many by their settings
 //! ```
 //!
 //! Connection k of n to a node issues requests k, k + n, k + 2n and so on of that node, in this
@@ -24,6 +24,7 @@
 mod compare;
 mod device_map;
 mod error;
+mod grid;
 mod lane;
 pub mod limits;
 mod offsets;
@@ -38,6 +39,7 @@ use std::time::{Duration, Instant};
 pub use compare::{Difference, compared};
 pub use device_map::{Area, DeviceMap, Routing, TargetDevice};
 pub use error::ReplayError;
+pub use grid::{ReplayAxes, ReplayCase, ReplayLine, grid_report};
 pub use lane::{Counters, Timing};
 pub use offsets::Offsets;
 pub use plan::{Changes, Plan, PlanOptions, Request, Skip};

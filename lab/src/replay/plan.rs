@@ -82,6 +82,9 @@ pub struct PlanOptions {
     pub strict: bool,
     /// Maximum number of records to replay.
     pub records_max: Option<u64>,
+    /// Bytes of each request in place of its record's, a multiple of 512; the request begins at the
+    /// multiple of this size that the record begins in.
+    pub size_bytes: Option<u32>,
 }
 
 /// One request.
@@ -258,8 +261,11 @@ fn routed(
         changes.out_of_order += u64::from(at_ns < latest_ns);
         latest_ns = latest_ns.max(at_ns);
         // A record's length has been verified; any longer than 4 GiB is outside of every target.
-        let length_bytes = record.length_bytes.saturating_as::<u32>();
-        routed.push(Routed { at_ns, offset_bytes: record.offset_bytes, length_bytes, target, operation });
+        let (offset_bytes, length_bytes) = match options.size_bytes {
+            Some(size) => (record.offset_bytes / u64::from(size) * u64::from(size), size),
+            None => (record.offset_bytes, record.length_bytes.saturating_as::<u32>()),
+        };
+        routed.push(Routed { at_ns, offset_bytes, length_bytes, target, operation });
     }
     if changes.out_of_order > 0 {
         routed.sort_by_key(|record| record.at_ns);

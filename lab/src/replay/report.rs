@@ -37,6 +37,9 @@ pub struct Setting {
     pub io_threads: Option<u32>,
     /// How offsets were mapped.
     pub offsets: String,
+    /// Bytes of each request, if not as recorded.
+    #[serde(default)]
+    pub size_bytes: Option<u32>,
 }
 
 /// A replay's figures.
@@ -202,8 +205,9 @@ impl ReplayReport {
     }
 
     fn setting_rows(&self) -> Vec<(&'static str, String)> {
-        let Setting { trace, format, units, mode, target, wire, bridge, io_threads, offsets, .. } =
-            &self.setting;
+        let Setting {
+            trace, format, units, mode, target, wire, bridge, io_threads, offsets, size_bytes, ..
+        } = &self.setting;
         let mut means = vec![mode.clone()];
         means.extend(wire.iter().cloned());
         means.extend(bridge.iter().map(|bridge| format!("bridge {bridge}")));
@@ -213,7 +217,7 @@ impl ReplayReport {
             None => "no stalls: as fast as possible".to_owned(),
         };
         let Self { connections, depth, .. } = self;
-        vec![
+        let mut rows = vec![
             ("file", format!("{trace} ({format})")),
             ("units", units.clone()),
             ("target", target.clone()),
@@ -221,7 +225,11 @@ impl ReplayReport {
             ("pace", pace),
             ("connections", format!("{connections} to each node, {depth} requests in flight on each")),
             ("offsets", offsets.clone()),
-        ]
+        ];
+        rows.extend(
+            size_bytes.map(|size| ("size", format!("{size} bytes of each request, not as recorded"))),
+        );
+        rows
     }
 
     fn count_rows(&self) -> Vec<(&'static str, String)> {

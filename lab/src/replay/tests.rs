@@ -35,7 +35,7 @@ fn plan(count: u64) -> Plan {
         align_bytes: 512,
     };
     let device_map = DeviceMap::new(vec![target(0), target(1)], Routing::ByNumber).unwrap();
-    let options = PlanOptions { offsets: Offsets::Wrap, strict: false, records_max: None };
+    let options = PlanOptions { offsets: Offsets::Wrap, strict: false, records_max: None, size_bytes: None };
     Plan::new(records(count), &device_map, options).unwrap()
 }
 

@@ -17,8 +17,11 @@ use crate::median::median;
 use crate::record::Provenance;
 use az::SaturatingAs;
 use rackscan_fabric::Wire;
-use rackscan_ramp::algorithm::Algorithm;
+use rackscan_ramp::algorithm::{Algorithm, NoSuchAlgorithm};
+use serde::Deserialize as _;
 use serde::Serialize;
+use serde::de::IntoDeserializer as _;
+use serde::de::value::StrDeserializer;
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 /// The operations that read and write keys.
@@ -80,6 +83,27 @@ impl fmt::Display for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.algorithm, self.operations.name(), self.wire)
     }
+}
+
+/// Parses `ramp-fast:get:tcp`: an algorithm, operations and a wire.
+impl FromStr for Series {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let [algorithm, operations, wire] = *text.split(':').collect::<Vec<_>>() else {
+            return Err(format!("expected ALGORITHM:OPERATIONS:WIRE as ramp-fast:get:tcp, found {text:?}"));
+        };
+        Ok(Self {
+            algorithm: algorithm.parse().map_err(|error: NoSuchAlgorithm| error.to_string())?,
+            operations: operations.parse().map_err(|error: NoSuchName| error.to_string())?,
+            wire: wire_of(wire)?,
+        })
+    }
+}
+
+fn wire_of(text: &str) -> Result<Wire, String> {
+    let word: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
+    Wire::deserialize(word).map_err(|_| format!("there is no wire {text:?}, expected shm, tcp or verbs"))
 }
 
 /// Conditions under which series are compared.

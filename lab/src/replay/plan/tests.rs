@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::*;
 use crate::replay::device_map::{Area, Routing, TargetDevice};
 
-const OPTIONS: PlanOptions = PlanOptions { offsets: Offsets::Refuse, strict: false, records_max: None };
+const OPTIONS: PlanOptions =
+    PlanOptions { offsets: Offsets::Refuse, strict: false, records_max: None, size_bytes: None };
 
 fn record(at_us: u64, operation: Operation, offset_bytes: u64, length_bytes: u64) -> Record {
     Record {
@@ -146,4 +147,18 @@ fn a_trace_of_which_nothing_can_be_replayed_says_why_and_what_to_do() {
         error.contains("1 outside of the target, 1 flushes") && error.contains("--offsets wrap"),
         "{error}"
     );
+}
+
+#[test]
+fn requests_of_another_size_begin_at_multiples_of_it() {
+    let records =
+        || vec![record(1, Operation::Read, 16_384, 16_384), record(2, Operation::Read, 49_152, 512)];
+    let of_size = |size| {
+        let plan = plan(records(), PlanOptions { size_bytes: Some(size), ..OPTIONS }).unwrap();
+        let [(0, requests)] = plan.nodes() else { panic!("one node is read: {plan:?}") };
+        assert_eq!((plan.changes().widened, plan.changes().cut), (0, 0));
+        requests.iter().map(|request| (request.offset_bytes, request.length_bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(of_size(512), [(16_384, 512), (49_152, 512)]);
+    assert_eq!(of_size(65_536), [(0, 65_536), (0, 65_536)]);
 }
