@@ -75,6 +75,7 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  rackscan lab io\n  \
                             rackscan lab io --sizes 4KiB --bridges reactor,static,dynamic --connections 1,4\n  \
                             rackscan lab io --open-loop 20000 --depths 128\n  \
+                            rackscan lab io --cluster cluster.toml --node 1 --modes wire,remote --depths 1,32\n  \
                             rackscan lab io --sweep --effort 0.2 --report lab-report")]
     Io(Box<BenchIo>),
     /// Measure the filters of three queries over lineitem: in this process, over fetched pages, in

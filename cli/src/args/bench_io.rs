@@ -38,9 +38,13 @@ pub(crate) struct BenchIo {
     /// 1, each thread of the mode local reads by itself, as in the paper
     #[arg(long, value_parser = one_of(&IO_KINDS), value_delimiter = ',', default_value = "uring")]
     pub(crate) io: Vec<IoKind>,
-    /// Wires to the node, comma-separated: tcp is over loopback, verbs needs --verbs
-    #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',', default_value = "shm")]
+    /// Wires to the node, comma-separated: tcp is over loopback, verbs needs --verbs [default: shm,
+    /// or with --cluster that of the node's first address]
+    #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',')]
     pub(crate) wires: Vec<Wire>,
+    /// Measure this node of --cluster, as it is configured [default: the first one]
+    #[arg(long, value_name = "N")]
+    pub(crate) node: Option<u16>,
     /// Listening address for --wires verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
     #[arg(long, value_name = "DEVICE@ADDRESS")]
     pub(crate) verbs: Option<String>,
@@ -111,7 +115,7 @@ pub(crate) struct BenchIo {
 }
 
 impl BenchIo {
-    pub(super) fn unused(&self) -> Vec<Unused> {
+    pub(super) fn unused(&self, has_cluster: bool) -> Vec<Unused> {
         let reads_here = self.modes.contains(&Mode::Local) || self.sweep;
         let has_node = self.modes.iter().any(|mode| *mode != Mode::Local) || self.sweep;
         let reads_there = self.modes.contains(&Mode::Remote) || self.sweep;
@@ -124,7 +128,9 @@ impl BenchIo {
             is_static || is_reactor && self.io.contains(&IoKind::Pread) && (has_node || reads_by_pool);
         let rule = |option, is_unused, why| Unused { option, is_unused, why };
         let no_node = "the mode local has no node";
-        vec![
+        let of_cluster = "a node of --cluster is measured as it is configured";
+        let mut rules = vec![
+            rule("node", !has_cluster, "only --cluster has several nodes"),
             rule("bridges", !has_node, no_node),
             rule("wires", !has_node, no_node),
             rule("cache", !reads_there, "only the mode remote reads through the cache of a node"),
@@ -134,9 +140,26 @@ impl BenchIo {
             rule("io_threads", !has_pool, "neither --bridges static nor --io pread is measured"),
             rule("fio", !reads_here, "fio is compared with the mode local"),
             rule("verbs", !self.wires.contains(&Wire::Verbs), WITHOUT_VERBS),
-        ]
+        ];
+        rules.extend(OF_OWN_NODE.map(|option| rule(option, has_cluster, of_cluster)));
+        rules
     }
 }
+
+/// The options that describe a node of the command's own.
+const OF_OWN_NODE: [&str; 11] = [
+    "bridges",
+    "io",
+    "io_threads",
+    "reactors",
+    "cache",
+    "pin",
+    "file_size",
+    "folder",
+    "keep",
+    "verbs",
+    "sweep",
+];
 
 /// What to measure.
 const MODES: [Named<Mode>; 3] = [

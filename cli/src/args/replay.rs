@@ -86,7 +86,7 @@ pub(crate) struct Replay {
     /// Sizes of the pool of blocking reader threads (--bridges static, --io pread), comma-separated
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) io_threads: Vec<u16>,
-    /// Numbers of connections to each node, comma-separated; each has a requesting thread of its own
+    /// Numbers of connections to each node, comma-separated; each has a requesting thread
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) connections: Vec<u32>,
     /// Requests in flight per connection, comma-separated

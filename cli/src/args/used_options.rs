@@ -51,7 +51,8 @@ fn used(path: &[&str]) -> Option<&'static [&'static str]> {
             "rebuild" => OWN_ENGINE,
             "placement" => &["wire", "threads", "memory", "spill_folder", "spill_limit"],
             "query-io" => &["wire"],
-            "io" | "fabric" | "inbox" | "ramp" | "ramp-stress" | "parity" | "scan" | "xor" | "answer" => &[],
+            "io" => &["cluster"],
+            "fabric" | "inbox" | "ramp" | "ramp-stress" | "parity" | "scan" | "xor" | "answer" => &[],
             _ => return None,
         },
         _ => return None,
@@ -103,7 +104,7 @@ pub(super) fn without_effect(matches: &ArgMatches, arguments: &Arguments) -> Opt
     let unused = ENGINE.iter().find(|option| !used.contains(option) && given.is(option));
     let (option, why) = match unused {
         Some(option) => (*option, "this command does not use it".to_owned()),
-        None => of_the_command(&arguments.command, given)
+        None => of_the_command(&arguments.command, arguments.global.cluster.is_some(), given)
             .into_iter()
             .find(|rule| rule.is_unused && given.is(rule.option))
             .map(|rule| (rule.option, rule.why.to_owned()))?,
@@ -116,10 +117,10 @@ pub(super) fn without_effect(matches: &ArgMatches, arguments: &Arguments) -> Opt
 }
 
 /// The options of a command that may have no effect beside others.
-fn of_the_command(command: &Command, given: Given<'_>) -> Vec<Unused> {
+fn of_the_command(command: &Command, has_cluster: bool, given: Given<'_>) -> Vec<Unused> {
     match command {
         Command::Lab(Lab::Bench(bench)) | Command::Bench(bench) => match bench {
-            Bench::Io(options) => options.unused(),
+            Bench::Io(options) => options.unused(has_cluster),
             Bench::Fabric(options) => options.common.unused(),
             Bench::Inbox(options) => options.unused(),
             Bench::Parity(options) => options.unused(),
@@ -193,6 +194,9 @@ mod tests {
     fn an_option_that_others_leave_without_effect_is_refused() {
         for (words, option) in [
             ("rackscan lab io --io-threads 8", "--io-threads"),
+            ("rackscan lab io --node 1", "--node"),
+            ("rackscan lab io --cluster c.toml --bridges static", "--bridges"),
+            ("rackscan lab io --cluster c.toml --data d", "--data"),
             ("rackscan lab io --modes local --wires tcp", "--wires"),
             ("rackscan lab io --bridges dynamic --modes wire --io pread", "--io"),
             ("rackscan lab io --bridges static --reactors 2", "--reactors"),
@@ -216,6 +220,7 @@ mod tests {
         }
         for words in [
             "rackscan lab io --io-threads 8 --io pread",
+            "rackscan lab io --cluster c.toml --node 1 --wires tcp",
             "rackscan lab io --io-threads 8 --bridges static",
             "rackscan lab replay --compare a b",
             "rackscan lab replay t.csv --io-threads 4 --bridge static --data d",

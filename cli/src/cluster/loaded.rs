@@ -120,11 +120,11 @@ impl LoadedNodes {
         let member = &file.members[0].config;
         let addresses = member.listen.iter().map(|address| (address.wire(), address.clone()));
         let node = RunningNode {
-            pid: lifelines.pids().next().unwrap_or_default(),
+            pid: lifelines.pids().next(),
             node: member.node,
             addresses: addresses.collect(),
             key: self.key.clone(),
-            device: data.join("device0"),
+            device: Some(data.join("device0")),
         };
         self.running = Some(lifelines);
         self.fill(&node, page_size_bytes)?;

@@ -15,8 +15,10 @@
 //! placement_nodes.rs       nodes with lineitem to measure placements on
 //! shaping.rs, shaping/     limits of the nodes' processor time, disks and bandwidth
 //! replay_devices.rs        the nodes or devices of a replay
+//! cluster_node.rs          a node of a cluster that an experiment reads
 //! ```
 
+mod cluster_node;
 mod embedded;
 mod ephemeral;
 mod file;
@@ -34,6 +36,7 @@ mod shaping;
 mod shared;
 mod transaction_nodes;
 
+pub(crate) use cluster_node::ClusterNode;
 pub(crate) use embedded::{Shape, create, find_or_create, find_or_create_shaped};
 pub(crate) use ephemeral::EphemeralNodes;
 pub(crate) use file::{ClusterFile, Member, STARTING_LOCK, lock, node_config, read_key};

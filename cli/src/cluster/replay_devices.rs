@@ -146,14 +146,14 @@ impl ReplayDevices {
             // A device has one writer: from here on it is this process.
             nodes.stop();
             let device =
-                Device::open(&node.device, Access::ReadWrite).map_err(|error| Failure::of(&error))?;
+                Device::open(nodes.device(), Access::ReadWrite).map_err(|error| Failure::of(&error))?;
             Route::Files { devices: vec![Arc::new(device)], io, io_threads }
         } else {
             Route::Node { address: address.clone(), key: node.key.clone() }
         };
         Ok(Self {
             map: DeviceMap::new(vec![target], Routing::AllToFirst)?,
-            pids: if local { Vec::new() } else { vec![node.pid] },
+            pids: if local { Vec::new() } else { node.pid.into_iter().collect() },
             name,
             wire: (!local).then_some(wanted),
             bridge: (!local).then_some(status.bridge),

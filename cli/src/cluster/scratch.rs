@@ -92,6 +92,11 @@ impl ScratchNodes {
         Ok(Self { root, sockets, file_bytes, keep, cache_bytes, verbs, key, running: None })
     }
 
+    /// The file that the node reads.
+    pub(crate) fn device(&self) -> PathBuf {
+        self.root.join("node0/device0")
+    }
+
     /// The folder of this command's data.
     pub(crate) fn folder(&self) -> &Path {
         &self.root
@@ -117,11 +122,11 @@ impl ScratchNodes {
         let member = &file.members[0].config;
         let addresses = member.listen.iter().map(|address| (address.wire(), address.clone()));
         let node = RunningNode {
-            pid: lifelines.pids().next().unwrap_or_default(),
+            pid: lifelines.pids().next(),
             node: member.node,
             addresses: addresses.collect(),
             key: self.key.clone(),
-            device: self.root.join("node0/device0"),
+            device: Some(self.device()),
         };
         self.running = Some((*shape, node.clone(), lifelines));
         Ok(node)

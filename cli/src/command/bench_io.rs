@@ -1,21 +1,21 @@
 //! `rackscan lab io`: measures random reads by this process and by a storage node, and the wire
-//! alone.
+//! alone. The node is one of this command, or one of a cluster.
 //!
 //! Invariants
 //! - If the measurement ends early, its lines and table so far are printed before the error.
 
 use super::bench::{append_lines, write_lines};
 use crate::{
-    args::BenchIo,
-    cluster::{ScratchNodes, ScratchOptions},
+    args::{BenchIo, Global},
+    cluster::{ClusterNode, ScratchNodes, ScratchOptions},
     failure::Failure,
     output::{Cell, TextTable},
     progress,
 };
 use rackscan_fabric::Wire;
 use rackscan_lab::{
-    Arrivals, Axes, Bounds, Distribution, Experiment, Mode, Outcome, Pace, PointLine, Provenance, SweepPlan,
-    limits, sweep, sweep_report,
+    Arrivals, Axes, Bounds, Case, Distribution, Experiment, Mode, NodeHost, NodeShape, Outcome, Pace,
+    PointLine, Provenance, SweepPlan, limits, sweep, sweep_report,
 };
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -26,11 +26,24 @@ use std::{
 const REPEAT: u32 = 3;
 
 /// Measures the grid that the options describe.
-pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
-    check_verbs(asked)?;
-    let mut experiment = experiment(asked, axes(asked))?;
+pub(crate) fn run(global: &Global, asked: &BenchIo) -> Result<(), Failure> {
+    let cluster = global.cluster.as_deref().map(|path| ClusterNode::find(path, asked.node)).transpose()?;
+    let wires = match (asked.wires.as_slice(), &cluster) {
+        ([], Some(node)) => node.first_wire().into_iter().collect(),
+        ([], None) => vec![Wire::Shm],
+        (wires, _) => wires.to_vec(),
+    };
+    if cluster.is_none() {
+        check_verbs(asked)?;
+    }
+    let mut experiment = experiment(asked, axes(asked, &wires))?;
+    if let Some(node) = &cluster {
+        experiment.cases = of_shape(experiment.cases, node.shape());
+        // How much data there is, the node's file says.
+        experiment.provenance.scale = 0.0;
+    }
     if asked.sweep {
-        let [wire] = *asked.wires.as_slice() else {
+        let [wire] = *wires.as_slice() else {
             return Err(Failure::Usage("--sweep measures over one wire; give one to --wires".to_owned()));
         };
         let SweepPlan { cases, turn, warm_up, watched } = sweep(asked.effort, wire);
@@ -43,7 +56,10 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
             ..experiment
         };
     }
-    let outcome = measure(asked, &experiment)?;
+    let outcome = match cluster {
+        Some(mut node) => driven(&mut node, &experiment)?,
+        None => measure(asked, &experiment)?,
+    };
     if outcome.lines.is_empty() {
         return ended(outcome);
     }
@@ -57,6 +73,18 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
         note!("figures: {}", page.display());
     }
     ended(outcome)
+}
+
+/// The cases on a node whose shape cannot be chosen, each once.
+fn of_shape(cases: Vec<Case>, node: NodeShape) -> Vec<Case> {
+    let mut all: Vec<Case> = Vec::with_capacity(cases.len());
+    for case in cases {
+        let case = Case { node, ..case };
+        if !all.contains(&case) {
+            all.push(case);
+        }
+    }
+    all
 }
 
 /// Checks that the wire verbs is available, if it is asked for.
@@ -86,7 +114,7 @@ fn ended(outcome: Outcome) -> Result<(), Failure> {
     }
 }
 
-fn axes(asked: &BenchIo) -> Axes {
+fn axes(asked: &BenchIo, wires: &[Wire]) -> Axes {
     let mut modes = asked.modes.clone();
     if asked.fio && modes.contains(&Mode::Local) {
         modes.insert(0, Mode::Fio);
@@ -100,7 +128,7 @@ fn axes(asked: &BenchIo) -> Axes {
         batches: asked.batch.clone(),
         bridges: asked.bridges.clone(),
         ios: asked.io.clone(),
-        wires: asked.wires.clone(),
+        wires: wires.to_vec(),
         reactors: asked.reactors,
         pin: asked.pin,
     }
@@ -135,13 +163,8 @@ fn experiment(asked: &BenchIo, axes: Axes) -> Result<Experiment, Failure> {
     })
 }
 
-/// Runs the measurement with a progress bar, on nodes that are removed afterwards.
+/// Runs the measurement on nodes that are removed afterwards.
 fn measure(asked: &BenchIo, experiment: &Experiment) -> Result<Outcome, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
     let options = ScratchOptions {
         folder: asked.folder.clone(),
         file_bytes: asked.file_size,
@@ -149,9 +172,18 @@ fn measure(asked: &BenchIo, experiment: &Experiment) -> Result<Outcome, Failure>
         cache_bytes: asked.cache,
         verbs: asked.verbs.clone().filter(|_| asked.wires.contains(&Wire::Verbs)),
     };
-    let mut nodes = ScratchNodes::create(&options)?;
+    driven(&mut ScratchNodes::create(&options)?, experiment)
+}
+
+/// Runs the measurement with a progress bar.
+fn driven(host: &mut dyn NodeHost, experiment: &Experiment) -> Result<Outcome, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
+    }
     let bar = progress::turns();
-    let outcome = experiment.run(&mut nodes, &stop, &mut |step| {
+    let outcome = experiment.run(host, &stop, &mut |step| {
         bar.set_length(step.total as u64);
         bar.set_position(step.done as u64);
         bar.set_message(step.doing.to_owned());

@@ -23,7 +23,7 @@ fn bench(global: &Global, bench: &Bench) -> Result<(), Failure> {
         Bench::Tpch(options) => bench_tpch::run(global, options),
         Bench::Fabric(options) => bench_fabric::fabric(options),
         Bench::Inbox(options) => bench_fabric::inbox(options),
-        Bench::Io(options) => bench_io::run(options),
+        Bench::Io(options) => bench_io::run(global, options),
         Bench::Placement(options) => bench_placement::run(global, options),
         Bench::QueryIo(options) => bench_query::run(global, options),
         Bench::Parity(options) => bench_parity::run(options),

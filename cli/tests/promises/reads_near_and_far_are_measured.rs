@@ -79,6 +79,28 @@ fn a_kept_file_is_used_again_and_a_sweep_draws_its_figures() {
 }
 
 #[test]
+fn a_node_of_a_cluster_is_measured_as_it_is_configured() {
+    let data = Data::new("bench-cluster");
+    data.run("load tpch --scale 0.01").succeeds();
+    let file = data.path().join("data/cluster.toml");
+    let before = std::fs::read_to_string(&file).expect("the cluster's file");
+    let io = format!(
+        "lab io --cluster {} --node 2 --sizes 4KiB --depths 4 --seconds 60 --count 20",
+        file.display()
+    );
+    let ran = data.run(&format!("{io} --warm-up 0 --repeat 1 --wires shm,tcp"));
+    let lines = lines(&ran.succeeds());
+    assert_eq!(lines.len(), 2 * 3, "two wires, three modes: {lines:?}");
+    for line in lines.iter().filter(|line| line["mode"] == "remote") {
+        assert!(line["bridge"] == "reactor" && line["over_local"].is_number(), "{line}");
+        assert!(line["cpu"]["node_ns"].as_f64().is_some_and(|ns| ns > 0.0), "{line}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).expect("the cluster's file"), before);
+    data.run(&io.replace("--node 2", "--node 9")).fails(2, &["--node 9", "lists nodes 0, 1, 2, 3"]);
+    data.run(&format!("{io} --bridges static")).fails(2, &["--bridges has no effect", "as it is configured"]);
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_before_anything_runs() {
     let data = Data::new("bench-wrong");
     let folder = data.path().join("disk");
@@ -92,7 +114,7 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
         ("--open-loop 0", 2, ["--open-loop 0", "above 0"]),
         ("--io-threads 256 --connections 160 --io pread", 2, ["40960 threads", "fewer connections"]),
         ("--connections 1024 --depths 64 --sizes 1MiB", 2, ["of memory", "smaller reads"]),
-        ("--cluster /nonexistent --wire tcp", 2, ["--cluster has no effect", "does not use it"]),
+        ("--cluster /nonexistent --wire tcp", 2, ["--wire has no effect", "does not use it"]),
         ("--io-threads 4", 2, ["--io-threads has no effect", "--bridges static"]),
         ("--sweep --sizes 512", 2, ["--sweep", "--sizes"]),
         ("--effort 0.1", 2, ["required", "--sweep"]),
@@ -107,6 +129,7 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
     ] {
         data.run(&format!("lab io {words} {at}")).fails(code, &parts);
     }
+    data.run("lab io --cluster /nonexistent").fails(1, &["/nonexistent"]);
     data.run("lab io --folder /proc/nowhere").fails(1, &["/proc/nowhere"]);
     data.run("lab io --file-size 8MiB --folder /dev/shm/rackscan-bench-wrong")
         .fails(1, &["--folder", "tmpfs", "ext4"]);

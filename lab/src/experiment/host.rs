@@ -1,6 +1,7 @@
 //! Defines the interface through which an experiment starts storage nodes.
 //!
-//! The command line starts nodes as processes. Tests start nodes in their own process.
+//! The command line starts nodes as processes, or takes a node of a running cluster. Tests start
+//! nodes in their own process.
 
 use std::path::PathBuf;
 
@@ -12,16 +13,16 @@ use super::grid::NodeShape;
 /// A running node.
 #[derive(Debug, Clone)]
 pub struct RunningNode {
-    /// Its process id, to read its processor time.
-    pub pid: u32,
+    /// Its process id, to read its processor time; `None` on another host.
+    pub pid: Option<u32>,
     /// Its number.
     pub node: NodeId,
     /// Its address on each wire.
     pub addresses: Vec<(Wire, Address)>,
     /// The cluster's key.
     pub key: ClusterKey,
-    /// Path of its first device, which holds the scratch area.
-    pub device: PathBuf,
+    /// Path of its first device, which is read; `None` on another host.
+    pub device: Option<PathBuf>,
 }
 
 /// Starts nodes.

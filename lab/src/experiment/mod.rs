@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use rackscan_device::{Access, Device};
 use rackscan_fabric::Wire;
+use rackscan_format::ids::NodeId;
 use rackscan_format::message::IoKind;
 
 pub(crate) use grid::together;
@@ -91,8 +92,10 @@ const SAMPLE_LEAST: Duration = Duration::from_millis(50);
 /// The running node and its data.
 struct Bench {
     node: RunningNode,
-    device: Arc<Device>,
-    path: PathBuf,
+    /// Its first device, if it is of this host.
+    device: Option<(Arc<Device>, PathBuf)>,
+    /// What the reads of a node on another host must be multiples of.
+    align_bytes: u32,
     region: Region,
 }
 
@@ -101,12 +104,14 @@ struct Bench {
 enum TurnError {
     #[error("the node could not be started: {0}")]
     Node(String),
-    #[error("the node has no scratch area to read; its configuration must give `scratch`")]
-    NoScratch,
+    #[error("node {0} has no device to read")]
+    NoDevice(NodeId),
+    #[error("node {0} is on another host, so this process cannot read its device: leave out the mode local")]
+    NotHere(NodeId),
     #[error(
-        "{path}: reads of {size_bytes} bytes are not possible: this device needs multiples of {align_bytes} bytes"
+        "node {node}: reads of {size_bytes} bytes are not possible: its device needs multiples of {align_bytes} bytes"
     )]
-    Unaligned { path: PathBuf, size_bytes: u32, align_bytes: u32 },
+    Unaligned { node: NodeId, size_bytes: u32, align_bytes: u32 },
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
@@ -225,12 +230,19 @@ impl Experiment {
             connections: case.connections,
             warm_up: self.warm_up,
             bounds: self.bounds,
-            peer: (mode != Mode::Local).then_some(bench.node.pid),
+            peer: bench.node.pid.filter(|_| mode != Mode::Local),
             pin: case.node.pin,
             stop,
         };
         let batch = AtomicU32::new(0);
-        let measured = drive(&run, &|_connection| Self::target(bench, case, mode, &batch))?;
+        let device = match mode {
+            Mode::Local => Some(Arc::clone(&bench.here()?.0)),
+            _ => None,
+        };
+        let measured = drive(&run, &|_connection| match &device {
+            Some(device) => Self::local(Arc::clone(device), case),
+            None => Self::remote(bench, case, mode, &batch),
+        })?;
         let (turn, ended) = taken(measured);
         Ok((turn.map(|turn| Turn { batch: batch.into_inner(), ..turn }), ended))
     }
@@ -248,23 +260,25 @@ impl Experiment {
         })
     }
 
+    /// The target of a thread that reads the device itself.
+    fn local(device: Arc<Device>, case: &Case) -> Result<Box<dyn Target>, TargetError> {
+        let Case { depth, size_bytes: slot_bytes, .. } = *case;
+        let (devices, options) = (vec![device], LocalOptions { depth, slot_bytes });
+        Ok(match case.local_io() {
+            IoKind::Uring => Box::new(Local::uring(devices, options)?),
+            IoKind::Pread if case.reads_itself() => Box::new(Local::blocking(devices, options)?),
+            IoKind::Pread => Box::new(Local::pread(devices, case.node.io_threads.into(), options)?),
+        })
+    }
+
     /// The target of one connection. Stores in `batch` how many IOs a message to the node has.
-    fn target(
+    fn remote(
         bench: &Bench,
         case: &Case,
         mode: Mode,
         batch: &AtomicU32,
     ) -> Result<Box<dyn Target>, TargetError> {
         let Case { depth, size_bytes: slot_bytes, .. } = *case;
-        if mode == Mode::Local {
-            let devices = vec![Arc::clone(&bench.device)];
-            let options = LocalOptions { depth, slot_bytes };
-            return Ok(match case.local_io() {
-                IoKind::Uring => Box::new(Local::uring(devices, options)?),
-                IoKind::Pread if case.reads_itself() => Box::new(Local::blocking(devices, options)?),
-                IoKind::Pread => Box::new(Local::pread(devices, case.node.io_threads.into(), options)?),
-            });
-        }
         let line = bench.line(case.wire, depth, slot_bytes, case.batch)?;
         let remote = match mode {
             Mode::Wire => Remote::wire_only(&line)?,
@@ -276,7 +290,7 @@ impl Experiment {
 
     fn fio(&self, bench: &Bench, case: &Case) -> Result<Turn, TurnError> {
         let load = FioLoad {
-            path: &bench.path,
+            path: &bench.here()?.1,
             region: bench.region,
             size_bytes: case.size_bytes,
             jobs: case.connections,
@@ -310,16 +324,26 @@ impl Bench {
     fn start(host: &mut dyn NodeHost, shape: &NodeShape) -> Result<Self, TurnError> {
         let node = host.start(shape).map_err(TurnError::Node)?;
         let wire = node.addresses.first().map_or(Wire::Shm, |(wire, _)| *wire);
-        let device = Arc::new(Device::open(&node.device, Access::ReadOnly)?);
-        let path = node.device.clone();
+        let opened =
+            |path: PathBuf| Ok::<_, TurnError>((Arc::new(Device::open(&path, Access::ReadOnly)?), path));
+        let device = node.device.clone().map(opened).transpose()?;
         let region = Region { device: 0, offset_bytes: 0, length_bytes: 0 };
-        let mut bench = Self { node, device, path, region };
+        let mut bench = Self { node, device, align_bytes: 1, region };
         let line = Remote::connect(&bench.line(wire, 1, 512, None)?)?;
-        let scratch = line.status().devices.first().and_then(|device| device.scratch);
-        let scratch = scratch.ok_or(TurnError::NoScratch)?;
-        bench.region.offset_bytes = scratch.offset_bytes;
-        bench.region.length_bytes = scratch.length_bytes;
+        let status = line.status().devices.first().ok_or(TurnError::NoDevice(bench.node.node))?;
+        bench.align_bytes = status.align_bytes;
+        // A node of this command has written its scratch area; of another node all may be read.
+        bench.region.length_bytes = status.capacity_bytes;
+        if let Some(scratch) = status.scratch {
+            bench.region.offset_bytes = scratch.offset_bytes;
+            bench.region.length_bytes = scratch.length_bytes;
+        }
         Ok(bench)
+    }
+
+    /// The device, if it is of this host.
+    fn here(&self) -> Result<&(Arc<Device>, PathBuf), TurnError> {
+        self.device.as_ref().ok_or(TurnError::NotHere(self.node.node))
     }
 
     fn line(
@@ -346,10 +370,14 @@ impl Bench {
     }
 
     fn check(&self, case: &Case) -> Result<(), TurnError> {
-        let (size_bytes, align_bytes) = (case.size_bytes, self.device.alignment().offset_bytes);
+        let align_bytes = match &self.device {
+            Some((device, _)) => device.alignment().offset_bytes,
+            None => self.align_bytes,
+        };
+        let (node, size_bytes) = (self.node.node, case.size_bytes);
         if size_bytes.is_multiple_of(align_bytes) {
             return Ok(());
         }
-        Err(TurnError::Unaligned { path: self.path.clone(), size_bytes, align_bytes })
+        Err(TurnError::Unaligned { node, size_bytes, align_bytes })
     }
 }

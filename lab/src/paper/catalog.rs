@@ -152,7 +152,7 @@ pub enum Spacing {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quantity {
-    /// Where it is in the line: `size`, `setting.io_threads`, or a product as `connections * depth`.
+    /// Its place in the line: `size`, `setting.io_threads`, or a product as `connections * depth`.
     pub field: String,
     /// What it is, with its unit.
     pub label: String,

@@ -14,7 +14,7 @@ use crate::limits::NODE_PATIENCE;
 
 /// A loaded node and the connections to it.
 pub(super) struct Ground {
-    pub(super) pid: u32,
+    pub(super) pid: Option<u32>,
     pub(super) table: ClusterTable,
     pub(super) clusters: Vec<Cluster>,
     pub(super) devices: LocalDevices,

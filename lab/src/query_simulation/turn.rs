@@ -80,7 +80,7 @@ fn lead(shift: &Shift<'_>, members: &[Member]) -> Result<Turn, SimulationError> 
     for member in members {
         member.report.recv().map_err(|_| SimulationError::Ended)??;
     }
-    let samples = || (CpuSample::of_this_process(), CpuSample::of(shift.ground.pid));
+    let samples = || (CpuSample::of_this_process(), shift.ground.pid.and_then(CpuSample::of));
     let before = samples();
     let begun = Instant::now();
     for member in members {

@@ -105,7 +105,7 @@ impl NodeHost for NodeFolder {
         }
         let addresses = self.addresses();
         let (pid, key, device) = (std::process::id(), self.key.clone(), self.device());
-        Ok(RunningNode { pid, node: NODE, addresses, key, device })
+        Ok(RunningNode { pid: Some(pid), node: NODE, addresses, key, device: Some(device) })
     }
 }
 
