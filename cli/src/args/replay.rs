@@ -145,7 +145,8 @@ impl Replay {
             modes: self.modes(),
             wires: if self.wires.is_empty() { wire.into_iter().collect() } else { self.wires.clone() },
             bridges: self.bridges.clone(),
-            io: self.io,
+            // A node over --folder reads by io_uring unless it is asked not to.
+            io: self.io.or(self.folder.as_ref().map(|_| IoKind::Uring)),
             io_threads: self.io_threads.clone(),
             connections: self.connections.clone(),
             depths: self.depths.clone(),

@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn an_option_that_a_command_does_not_use_is_refused_wherever_it_stands() {
         for words in [
-            "rackscan lab io --cluster /nonexistent --modes local",
+            "rackscan lab xor --cluster /nonexistent",
             "rackscan --wire tcp lab io",
             "rackscan lab ramp --threads 4",
             "rackscan kv get k --memory 1GiB",
@@ -241,7 +241,7 @@ mod tests {
         };
         let io = help(&["lab", "io"]);
         assert!(io.contains("--sizes") && io.contains("--log"));
-        assert!(!io.contains("--cluster") && !io.contains("--spill-folder"), "{io}");
+        assert!(!io.contains("--data") && !io.contains("--spill-folder"), "{io}");
         assert!(help(&["sql"]).contains("--spill-folder") && help(&["kv", "get"]).contains("--cluster"));
     }
 }

@@ -15,6 +15,9 @@ use rackscan_format::{
 use rackscan_lab::{LineOptions, NodeHost, NodeShape, Remote, RunningNode, limits::NODE_PATIENCE};
 use std::path::Path;
 
+/// Least data of a device that can be read: the largest read.
+const WRITTEN_BYTES_MIN: u64 = rackscan_lab::limits::IO_BYTES_LARGEST as u64;
+
 /// A node of a cluster.
 pub(crate) struct ClusterNode {
     node: RunningNode,
@@ -44,12 +47,14 @@ impl ClusterNode {
             addresses: addresses.collect(),
             key: file.key()?,
             device: None,
+            written_bytes: None,
         };
         let status = status(&node)?;
         if member.here {
             node.pid = Some(status.process_id);
             node.device = member.config.devices.first().map(|device| device.path.clone());
         }
+        node.written_bytes = written_bytes(&node, &status)?;
         let serving = match status.bridge.kind {
             BridgeKind::Reactor => member.config.reactors,
             BridgeKind::Static | BridgeKind::Dynamic => member.config.pollers,
@@ -74,6 +79,22 @@ impl NodeHost for ClusterNode {
     fn start(&mut self, _shape: &NodeShape) -> Result<RunningNode, String> {
         Ok(self.node.clone())
     }
+}
+
+/// Bytes that can be read without a scratch area: tables lie in the lowest free space.
+fn written_bytes(node: &RunningNode, status: &NodeStatus) -> Result<Option<u64>, Failure> {
+    let Some(device) = status.devices.first().filter(|device| device.scratch.is_none()) else {
+        return Ok(None);
+    };
+    let written_bytes = device.used_bytes / WRITTEN_BYTES_MIN * WRITTEN_BYTES_MIN;
+    if written_bytes == 0 {
+        return Err(Failure::Runtime(format!(
+            "node {}: its first device has {} bytes of data, at least {WRITTEN_BYTES_MIN} are needed to read from it: load \
+             tables, or give the node a scratch area (`scratch`)",
+            node.node, device.used_bytes
+        )));
+    }
+    Ok(Some(written_bytes))
 }
 
 fn status(node: &RunningNode) -> Result<NodeStatus, Failure> {

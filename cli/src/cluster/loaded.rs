@@ -125,6 +125,7 @@ impl LoadedNodes {
             addresses: addresses.collect(),
             key: self.key.clone(),
             device: Some(data.join("device0")),
+            written_bytes: None,
         };
         self.running = Some(lifelines);
         self.fill(&node, page_size_bytes)?;

@@ -127,6 +127,7 @@ impl ScratchNodes {
             addresses: addresses.collect(),
             key: self.key.clone(),
             device: Some(self.device()),
+            written_bytes: None,
         };
         self.running = Some((*shape, node.clone(), lifelines));
         Ok(node)

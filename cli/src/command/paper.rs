@@ -13,7 +13,7 @@ use crate::{
 };
 use rackscan_lab::{
     Provenance,
-    paper::{Paper, PaperFigure, Points, Step, StepOptions, paper_report, papers},
+    paper::{Measured, Paper, PaperFigure, Points, Step, StepOptions, paper_report, papers},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -43,13 +43,21 @@ pub(crate) fn run(asked: &PaperArguments) -> Result<(), Failure> {
         Failure::Usage(format!("--figure {unknown}: {name} has no such figure, expected {numbers}"))
     })?;
     fs::create_dir_all(&asked.report).map_err(at_path(&asked.report))?;
-    let failures = if asked.redraw { Vec::new() } else { measure(asked, &paper.steps_of(&figures))? };
-    let mut drawn = Vec::with_capacity(figures.len());
-    for figure in figures {
-        drawn.push((figure, points_of(asked, figure)?));
+    let steps = paper.steps_of(&figures);
+    let failures = if asked.redraw { Vec::new() } else { measure(asked, &steps)? };
+    let measured = lines_of_all(&asked.report, &steps)?;
+    if measured.is_empty() {
+        let folder = asked.report.display();
+        return Err(Failure::Runtime(match failures.first() {
+            Some(first) => format!("all experiments failed, the first: {first}"),
+            None => format!(
+                "{folder}: there are no lines of the experiments of these figures, expected NAME.jsonl"
+            ),
+        }));
     }
-    let page = paper_report(paper, &drawn, &Provenance::now("paper", 0.0)).write(&asked.report)?;
-    print_text(&summary(&drawn).to_string())?;
+    let page = paper_report(paper, &figures, &measured, &Provenance::now("paper", 0.0));
+    let page = page.write(&asked.report)?;
+    print_text(&summary(&figures, &measured).to_string())?;
     note!("figures: {}", page.display());
     match failures.first() {
         None => Ok(()),
@@ -79,10 +87,10 @@ fn listed(papers: &[Paper]) -> TextTable {
     table
 }
 
-fn summary(drawn: &[(&PaperFigure, Points)]) -> TextTable {
+fn summary(figures: &[&PaperFigure], measured: &Measured) -> TextTable {
     let mut table = TextTable::new(&["figure", "finding"]);
-    for (figure, points) in drawn {
-        table.push(vec![Cell::from(figure.number.clone()), Cell::from(figure.finding_here(points))]);
+    for figure in figures {
+        table.push(vec![Cell::from(figure.number.clone()), Cell::from(figure.finding_here(measured))]);
     }
     table
 }
@@ -90,7 +98,8 @@ fn summary(drawn: &[(&PaperFigure, Points)]) -> TextTable {
 /// Runs the steps; returns the failures.
 fn measure(asked: &PaperArguments, steps: &[&Step]) -> Result<Vec<String>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
     }
@@ -108,9 +117,13 @@ fn measure(asked: &PaperArguments, steps: &[&Step]) -> Result<Vec<String>, Failu
         fs::create_dir(&folder).map_err(at_path(&folder))?;
         let options = StepOptions { work: &folder, effort: asked.effort, repeat: asked.repeat };
         let (prepare, mut command) = step.commands(options);
-        command.extend(["--json".into(), lines.into_os_string()]);
+        command.extend(["--json".into(), lines.clone().into_os_string()]);
         for words in prepare.iter().chain([&command]) {
             let status = run_command(words, &stop)?;
+            if !status.success() {
+                // What a failed experiment has measured must not pass for all of it.
+                keep_apart(&lines)?;
+            }
             if stop.load(Ordering::Relaxed) {
                 return Err(Failure::Runtime("stopped before everything was measured".to_owned()));
             }
@@ -121,6 +134,14 @@ fn measure(asked: &PaperArguments, steps: &[&Step]) -> Result<Vec<String>, Failu
         }
     }
     Ok(failures)
+}
+
+/// Renames the lines of an experiment that failed.
+fn keep_apart(lines: &Path) -> Result<(), Failure> {
+    if lines.exists() {
+        fs::rename(lines, lines.with_extension("partial.jsonl")).map_err(at_path(lines))?;
+    }
+    Ok(())
 }
 
 /// Runs a command of this program, and ends it if this one is asked to end.
@@ -154,15 +175,16 @@ fn lines_of(report: &Path, step: &Step) -> PathBuf {
     report.join(format!("{}.jsonl", step.name))
 }
 
-/// The lines of all steps of a figure. A step that has none was not measured.
-fn points_of(asked: &PaperArguments, figure: &PaperFigure) -> Result<Points, Failure> {
-    let mut points = Points::default();
-    for step in &figure.steps {
-        let path = asked.report.join(format!("{step}.jsonl"));
+/// The lines of the steps that have any.
+fn lines_of_all(report: &Path, steps: &[&Step]) -> Result<Measured, Failure> {
+    let mut measured = Measured::new();
+    for step in steps {
+        let path = lines_of(report, step);
         if path.exists() {
-            let of_step = Points::read(&path);
-            points.add(of_step.map_err(|error| Failure::Runtime(format!("{}: {error}", path.display())))?);
+            let points = Points::read(&path)
+                .map_err(|error| Failure::Runtime(format!("{}: {error}", path.display())))?;
+            measured.insert(step.name.clone(), points);
         }
     }
-    Ok(points)
+    Ok(measured)
 }

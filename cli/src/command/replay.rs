@@ -13,9 +13,10 @@ use crate::{
     progress,
 };
 use indicatif::ProgressBar;
-use rackscan_format::message::IoKind;
+use rackscan_format::message::{BridgeKind, IoKind};
 use rackscan_lab::{
-    Provenance,
+    Provenance, check_threads,
+    limits::{DEPTH_MAX, SERVING_MAX},
     replay::{
         self, Plan, PlanOptions, Replay, ReplayCase, ReplayLine, ReplayReport, Replayed, Setting, Timing,
     },
@@ -58,6 +59,7 @@ pub(crate) fn run(global: &Global, asked: &Asked) -> Result<(), Failure> {
         let text = "--compare compares one replay: give one value to each option, and leave out --repeat";
         return Err(Failure::Usage(text.to_owned()));
     }
+    check(asked, &cases)?;
     let stop = watched()?;
     // A trace that cannot be read ends the command before a file is written for it.
     drop(TraceReader::open(file, &read_options(asked))?);
@@ -70,6 +72,31 @@ pub(crate) fn run(global: &Global, asked: &Asked) -> Result<(), Failure> {
     publish(asked, &report, earlier.first())?;
     ended(&report, &replayed)
 }
+
+/// Checks every replay before the first one runs.
+fn check(asked: &Asked, cases: &[ReplayCase]) -> Result<(), Failure> {
+    let found = cases.len() as u64 * u64::from(asked.repeat);
+    if found > REPLAYS_MAX {
+        return Err(Failure::Usage(format!("{found} replays, at most {REPLAYS_MAX} are possible")));
+    }
+    for case in cases {
+        if case.depth > DEPTH_MAX {
+            let depth = case.depth;
+            return Err(Failure::Usage(format!("--depths {depth}: at most {DEPTH_MAX} requests in flight")));
+        }
+        let is_static = case.bridge == Some(BridgeKind::Static);
+        if let Some(threads) = case.io_threads
+            && (is_static || case.local)
+        {
+            let pools = if is_static { case.connections.min(SERVING_MAX.into()) } else { case.connections };
+            check_threads(pools, threads).map_err(|error| Failure::Usage(error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Maximum number of replays of one command.
+const REPLAYS_MAX: u64 = 10_000;
 
 /// The node and file of `--folder`, if it is given.
 fn scratch(asked: &Asked) -> Result<Option<ScratchNodes>, Failure> {

@@ -14,7 +14,7 @@ fn a_figure_of_a_paper_is_measured_and_drawn_by_one_command() {
     let report = data.path().join("report");
     let report = report.display();
     let redraw = format!("lab paper redundant-writes --figure 9 --report {report} --redraw");
-    assert!(data.run(&redraw).succeeds().contains("nothing was measured"));
+    data.run(&redraw).fails(1, &["there are no lines", "NAME.jsonl"]);
     let measured = data
         .run(&format!("lab paper redundant-writes --figure 9 --effort 0.01 --repeat 1 --report {report}"))
         .succeeds();

@@ -81,7 +81,7 @@ fn a_kept_file_is_used_again_and_a_sweep_draws_its_figures() {
 #[test]
 fn a_node_of_a_cluster_is_measured_as_it_is_configured() {
     let data = Data::new("bench-cluster");
-    data.run("load tpch --scale 0.01").succeeds();
+    data.run("load tpch --scale 0.05").succeeds();
     let file = data.path().join("data/cluster.toml");
     let before = std::fs::read_to_string(&file).expect("the cluster's file");
     let io = format!(

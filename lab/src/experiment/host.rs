@@ -23,6 +23,9 @@ pub struct RunningNode {
     pub key: ClusterKey,
     /// Path of its first device, which is read; `None` on another host.
     pub device: Option<PathBuf>,
+    /// Bytes at the start of its first device that have been written, which are read if the node
+    /// has no scratch area. Reads of unwritten parts would not reach the device.
+    pub written_bytes: Option<u64>,
 }
 
 /// Starts nodes.

@@ -104,6 +104,8 @@ struct Bench {
 enum TurnError {
     #[error("the node could not be started: {0}")]
     Node(String),
+    #[error("the node has no scratch area to read; its configuration must give `scratch`")]
+    NoScratch,
     #[error("node {0} has no device to read")]
     NoDevice(NodeId),
     #[error("node {0} is on another host, so this process cannot read its device: leave out the mode local")]
@@ -332,11 +334,13 @@ impl Bench {
         let line = Remote::connect(&bench.line(wire, 1, 512, None)?)?;
         let status = line.status().devices.first().ok_or(TurnError::NoDevice(bench.node.node))?;
         bench.align_bytes = status.align_bytes;
-        // A node of this command has written its scratch area; of another node all may be read.
-        bench.region.length_bytes = status.capacity_bytes;
-        if let Some(scratch) = status.scratch {
-            bench.region.offset_bytes = scratch.offset_bytes;
-            bench.region.length_bytes = scratch.length_bytes;
+        match (status.scratch, bench.node.written_bytes) {
+            (Some(scratch), _) => {
+                bench.region.offset_bytes = scratch.offset_bytes;
+                bench.region.length_bytes = scratch.length_bytes;
+            }
+            (None, Some(written_bytes)) => bench.region.length_bytes = written_bytes,
+            (None, None) => return Err(TurnError::NoScratch),
         }
         Ok(bench)
     }

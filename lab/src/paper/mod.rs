@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Invariants
-//! - The numbers of a paper are only those that its text or tables state, and each is compared with
-//!   a number that was measured by the command that the page names.
-//! - A figure that has no points is named on the page, with its commands.
+//! - The numbers of a paper are only those that its text or tables state, or ratios of two of them.
+//!   Each is compared with a number that was measured by the command that the page names.
+//! - A figure that has no points, and an experiment without lines, are named on the page.
 
 mod catalog;
 mod page;
 mod points;
 
 pub use catalog::{CatalogError, Paper, PaperFigure, Step, StepOptions, papers};
-pub use page::paper_report;
+pub use page::{Measured, paper_report};
 pub use points::{PointError, Points};

@@ -1,28 +1,36 @@
 //! Draws the figures of a paper from our points, beside the numbers that the paper states.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
 
-use super::catalog::{Comparison, Curve, Marks, Paper, PaperFigure, Quantity, Spacing};
+use super::catalog::{Comparison, Curve, Marks, Paper, PaperFigure, Quantity, Spacing, Step};
 use super::points::{Points, range, value};
 use crate::record::Provenance;
 
-/// A page with these figures. `points` has the lines of each figure's steps, in its order.
+/// The lines of each experiment that was measured, by the name of its step.
+pub type Measured = BTreeMap<String, Points>;
+
+/// A page with these figures.
 #[must_use]
-pub fn paper_report(paper: &Paper, figures: &[(&PaperFigure, Points)], provenance: &Provenance) -> Report {
+pub fn paper_report(
+    paper: &Paper,
+    figures: &[&PaperFigure],
+    measured: &Measured,
+    provenance: &Provenance,
+) -> Report {
     let mut sections = vec![Section {
         heading: "The paper".to_owned(),
         text: vec![format!("{}. It measured on: {}.", paper.title, paper.machines)],
         ..Section::default()
     }];
     let mut missing = Vec::new();
-    for (figure, points) in figures {
-        let drawn = Drawn::new(figure, points);
+    for figure in figures {
+        let drawn = Drawn::new(figure, measured);
         if drawn.curves.iter().all(|curve| curve.points.is_empty()) {
             missing.push(figure.number.clone());
         } else {
-            sections.push(drawn.section(paper));
+            sections.push(drawn.section(paper, measured));
         }
     }
     if !missing.is_empty() {
@@ -32,21 +40,27 @@ pub fn paper_report(paper: &Paper, figures: &[(&PaperFigure, Points)], provenanc
             ..Section::default()
         });
     }
-    let mut named = provenance.named(format!("as the command of each figure says; {}", paper.name));
-    named.push(("paper".to_owned(), paper.title.clone()));
+    let named = provenance.named(String::new()).into_iter();
+    // The lines of each experiment say when and where they were measured.
+    let mut named: Vec<_> =
+        named.filter(|(name, _)| ["command", "measured"].contains(&name.as_str())).collect();
+    for (name, _) in named.iter_mut().filter(|(name, _)| name == "measured") {
+        "drawn".clone_into(name);
+    }
+    let is_used = |step: &&String| figures.iter().any(|figure| figure.steps.contains(step));
     Report {
         title: format!("Figures of {}", paper.name),
         provenance: named,
         sections,
-        points: figures.iter().flat_map(|(_, points)| points.0.iter().cloned()).collect(),
+        points: measured.keys().filter(is_used).flat_map(|step| measured[step].0.iter().cloned()).collect(),
     }
 }
 
 impl PaperFigure {
     /// What the paper concludes from the figure, and what these lines say.
     #[must_use]
-    pub fn finding_here(&self, points: &Points) -> String {
-        Drawn::new(self, points).finding()
+    pub fn finding_here(&self, measured: &Measured) -> String {
+        Drawn::new(self, measured).finding()
     }
 }
 
@@ -65,8 +79,10 @@ struct Drawn<'f> {
 }
 
 impl<'f> Drawn<'f> {
-    fn new(figure: &'f PaperFigure, points: &Points) -> Self {
-        let curves: Vec<Series> = figure.curve.iter().map(|curve| series(figure, curve, points)).collect();
+    fn new(figure: &'f PaperFigure, measured: &Measured) -> Self {
+        let mut points = Points::default();
+        figure.steps.iter().filter_map(|step| measured.get(step)).for_each(|of_step| points.add(of_step));
+        let curves: Vec<Series> = figure.curve.iter().map(|curve| series(figure, curve, &points)).collect();
         let find = |name: &str| curves.iter().find(|series| series.name == name);
         let mut compared = Vec::new();
         for comparison in &figure.compare {
@@ -83,12 +99,11 @@ impl<'f> Drawn<'f> {
         Self { figure, curves, compared }
     }
 
-    fn section(self, paper: &Paper) -> Section {
+    fn section(self, paper: &Paper, measured: &Measured) -> Section {
         let mut text = vec![self.finding()];
         text.extend(self.axes());
         for step in paper.steps.iter().filter(|step| self.figure.steps.contains(&step.name)) {
-            let cut = if step.cut.is_empty() { String::new() } else { format!(" Cut: {}", step.cut) };
-            text.push(format!("Measured by `rackscan {}`.{cut}", step.command));
+            text.push(origin(step, measured.get(&step.name)));
         }
         let mut figures = Vec::new();
         let ratios = self.ratios();
@@ -114,7 +129,11 @@ impl<'f> Drawn<'f> {
             .iter()
             .map(|Compared { comparison: Comparison { what, paper, over, .. }, here }| {
                 let verdict = match over {
-                    Some(_) if order(*paper) == order(*here) => ", the same order",
+                    Some(_) if order(*paper) == order(*here) => match order(*here) {
+                        Ordering::Less => ", also below 1",
+                        Ordering::Equal => ", also about 1",
+                        Ordering::Greater => ", also above 1",
+                    },
                     Some(_) => ", not as in the paper",
                     None => "",
                 };
@@ -137,7 +156,8 @@ impl<'f> Drawn<'f> {
         let best = curves.filter_map(|curve| Some((curve, best_point(curve, less)?)));
         let (curve, point) = best.reduce(|a, b| if is_better(b.1.y, a.1.y, less) { b } else { a })?;
         let (x, y) = (&self.figure.x.label, &self.figure.y.label);
-        Some(format!("the best is {} at {x} {}: {} {y}", curve.name, number(point.x), number(point.y)))
+        let at = place(point.x, self.is_of_bytes());
+        Some(format!("the best is {} at {at} ({x}): {} {y}", curve.name, number(point.y)))
     }
 
     fn axes(&self) -> Option<String> {
@@ -145,7 +165,8 @@ impl<'f> Drawn<'f> {
         let least = places().map(|point| point.x).reduce(f64::min)?;
         let greatest = places().map(|point| point.x).reduce(f64::max)?;
         let PaperFigure { x, paper_axis, .. } = self.figure;
-        let here = format!("{}: here {} to {}", x.label, number(least), number(greatest));
+        let place = |at| place(at, self.is_of_bytes());
+        let here = format!("{}: here {} to {}", x.label, place(least), place(greatest));
         Some(if paper_axis.is_empty() {
             format!("{here}.")
         } else {
@@ -159,7 +180,7 @@ impl<'f> Drawn<'f> {
             vec![comparison.what.clone(), number(comparison.paper), number(*here), format!("{of_paper:.2}")]
         };
         (!self.compared.is_empty()).then(|| Table {
-            caption: "The numbers that the paper states, and ours".to_owned(),
+            caption: "The numbers that the paper states, or ratios of two of them, and ours".to_owned(),
             head: ["what", "the paper", "here", "here / paper"].map(str::to_owned).to_vec(),
             rows: self.compared.iter().map(row).collect(),
         })
@@ -181,7 +202,7 @@ impl<'f> Drawn<'f> {
         ];
         Some(Figure {
             name: format!("{}-ratios", self.file()),
-            caption: "Ratios that the paper states, and ours.".to_owned(),
+            caption: "Ratios of numbers that the paper states, and ours.".to_owned(),
             chart: Chart {
                 title: format!("{}: ratios", self.name()),
                 kind: Kind::Bars(names),
@@ -192,6 +213,11 @@ impl<'f> Drawn<'f> {
         })
     }
 
+    /// Whether the axis at the bottom is one of sizes.
+    fn is_of_bytes(&self) -> bool {
+        self.figure.x.label.contains("bytes")
+    }
+
     fn file(&self) -> String {
         self.name().to_lowercase().replace(['.', ' '], "-")
     }
@@ -200,6 +226,7 @@ impl<'f> Drawn<'f> {
         let name = self.file();
         let title = format!("{}: {}", self.name(), self.figure.title);
         let PaperFigure { marks, x, y, spacing, .. } = self.figure;
+        let is_bytes = self.is_of_bytes();
         let mut curves: Vec<Series> =
             self.curves.into_iter().filter(|curve| !curve.points.is_empty()).collect();
         let spacing = match spacing {
@@ -209,11 +236,14 @@ impl<'f> Drawn<'f> {
         let kind = match marks {
             Marks::Lines => Kind::Lines,
             Marks::Scatter => Kind::Scatter,
-            Marks::Bars => Kind::Bars(grouped(&mut curves)),
+            Marks::Bars => Kind::Bars(grouped(&mut curves, is_bytes)),
         };
-        let is_bytes = x.label.contains("bytes");
         let bottom = if is_bytes { Axis::of_bytes(&x.label, spacing) } else { Axis::new(&x.label, spacing) };
-        let caption = "Points are medians of turns; a bar is from the least to the greatest one.".to_owned();
+        let caption = match self.figure.turns {
+            Some(_) => "Points are medians of turns; a bar is from the least to the greatest one.",
+            None => "Each point is a line of the experiment.",
+        };
+        let caption = caption.to_owned();
         Figure {
             name,
             caption,
@@ -223,7 +253,7 @@ impl<'f> Drawn<'f> {
 }
 
 /// Turns the positions of bars into indices; returns the names of the groups.
-fn grouped(curves: &mut [Series]) -> Vec<String> {
+fn grouped(curves: &mut [Series], is_bytes: bool) -> Vec<String> {
     let mut places: Vec<f64> = curves.iter().flat_map(|curve| &curve.points).map(|point| point.x).collect();
     places.sort_by(f64::total_cmp);
     places.dedup();
@@ -231,7 +261,7 @@ fn grouped(curves: &mut [Series]) -> Vec<String> {
         let at = places.iter().position(|place| *place == point.x);
         point.x = at.expect("its own place is in the list") as f64;
     }
-    places.into_iter().map(number).collect()
+    places.into_iter().map(|at| place(at, is_bytes)).collect()
 }
 
 fn series(figure: &PaperFigure, curve: &Curve, points: &Points) -> Series {
@@ -248,6 +278,8 @@ fn series(figure: &PaperFigure, curve: &Curve, points: &Points) -> Series {
             let bar = figure.turns.as_deref().and_then(|field| range(line, field, y.times));
             Some((Point { x: value(line, &x)?, y: value(line, &y)?, bar }, rank(figure, line)?))
         })
+        // A logarithmic axis has no place for others.
+        .filter(|(point, _)| point.y.is_finite() && (figure.spacing == Spacing::Linear || point.x > 0.0))
         .collect();
     points.sort_by(|(a, rank_a), (b, rank_b)| a.x.total_cmp(&b.x).then(rank_a.total_cmp(rank_b)));
     if figure.keep_least.is_some() || figure.keep_greatest.is_some() {
@@ -271,6 +303,33 @@ fn rank(figure: &PaperFigure, line: &serde_json::Value) -> Option<f64> {
         (Some(field), _) => of(field, 1.0),
         (None, Some(field)) => of(field, -1.0),
         (None, None) => Some(0.0),
+    }
+}
+
+/// What measured the lines of a step, when and where.
+fn origin(step: &Step, points: Option<&Points>) -> String {
+    let Some(points) = points.filter(|points| !points.is_empty()) else {
+        return format!(
+            "The experiment `{}` was not measured, or failed: its curves are missing.",
+            step.name
+        );
+    };
+    let word = |field| points.word(field).unwrap_or("unknown");
+    let prepared: Vec<String> = step.prepare.iter().map(|words| format!("`rackscan {words}`")).collect();
+    let after =
+        if prepared.is_empty() { String::new() } else { format!(", after {}", prepared.join(" and ")) };
+    let cut = if step.cut.is_empty() { String::new() } else { format!(" Cut: {}", step.cut) };
+    let (command, commit, machine) = (word("command"), word("commit"), word("machine"));
+    format!("Measured by `{command}`{after}; commit {commit}, {machine}.{cut}")
+}
+
+/// A place on the axis at the bottom: `8`, `16 KiB`.
+fn place(at: f64, is_bytes: bool) -> String {
+    match at {
+        at if is_bytes && at >= 1_048_576.0 => format!("{} MiB", number(at / 1_048_576.0)),
+        at if is_bytes && at >= 1024.0 => format!("{} KiB", number(at / 1024.0)),
+        at if is_bytes => format!("{} B", number(at)),
+        at => number(at),
     }
 }
 
@@ -332,7 +391,7 @@ mod tests {
     fn line(operations: &str, wire: &str, size: u32, per_s: f64) -> serde_json::Value {
         json!({
             "algorithm": "ramp-fast", "operations": operations, "wire": wire, "size": size, "read_share": 0.95,
-            "workload": "micro", "median_per_s": per_s, "per_s": [per_s * 0.9, per_s]
+            "command": "rs lab ramp", "commit": "abc", "workload": "micro", "median_per_s": per_s, "per_s": [per_s * 0.9, per_s]
         })
     }
 
@@ -346,16 +405,21 @@ mod tests {
             line("get+", "shm", 4, 1900.0),
             line("get*", "shm", 4, 900.0),
         ]);
-        let report = paper_report(&paper, &[(figure, points)], &Provenance::now("paper", 0.0));
+        let measured = Measured::from([("sizes".to_owned(), points)]);
+        let report = paper_report(&paper, &[figure], &measured, &Provenance::now("paper", 0.0));
         let section = &report.sections[1];
         assert!(section.heading.starts_with("Figure 5: "), "{}", section.heading);
         let rows = &section.tables[0].rows;
         let ours: Vec<&str> = rows.iter().map(|row| row[2].as_str()).collect();
         assert_eq!(ours, ["1.9", "0.9", "0.474"], "{rows:?}");
         let finding = &section.text[0];
-        assert!(finding.contains("is 1.9 (the paper: 2.07, the same order)"), "{finding}");
+        assert!(finding.contains("is 1.9 (the paper: 2.07, also above 1)"), "{finding}");
         assert!(finding.contains("is 0.9 (the paper: 2.78, not as in the paper)"), "{finding}");
-        assert!(section.text.iter().any(|text| text.contains("rackscan lab ramp")), "{:?}", section.text);
+        assert!(
+            section.text.iter().any(|text| text.contains("Measured by `rs lab ramp`; commit abc")),
+            "{:?}",
+            section.text
+        );
         let chart = &section.figures[0].chart;
         assert_eq!(chart.series.len(), 3, "a curve without points is left out");
         assert_eq!(chart.series[0].points[0].bar, Some((900.0, 1000.0)));
@@ -368,16 +432,40 @@ mod tests {
     #[test]
     fn figures_without_points_are_named() {
         let paper = paper();
-        let figures: Vec<_> = paper.figures.iter().map(|figure| (figure, Points::default())).collect();
-        let report = paper_report(&paper, &figures, &Provenance::now("paper", 0.0));
+        let figures: Vec<_> = paper.figures.iter().collect();
+        let report = paper_report(&paper, &figures, &Measured::new(), &Provenance::now("paper", 0.0));
         let last = report.sections.last().unwrap();
         assert_eq!(last.heading, "What is not here");
         assert!(last.text[0].contains('5') && report.sections.len() == 2, "{last:?}");
     }
 
     #[test]
+    fn curves_of_an_experiment_that_failed_are_named_and_odd_points_are_left_out() {
+        let papers = papers().unwrap();
+        let paper = papers.iter().find(|paper| paper.name == "disaggregated-query").unwrap();
+        let figure = paper.figures.iter().find(|figure| figure.number == "4.28").unwrap();
+        let read = |connections: u32| {
+            json!({
+                "mode": "remote", "bridge": "static", "io_threads": 100, "size_bytes": 512, "connections": connections,
+                "median_iops": 1000.0, "iops": [1000.0]
+            })
+        };
+        let measured = Measured::from([("reads".to_owned(), Points(vec![read(0), read(2)]))]);
+        let report = paper_report(paper, &[figure], &measured, &Provenance::now("paper", 0.0));
+        let text = report.sections[1].text.join("\n");
+        assert!(text.contains("The experiment `replay` was not measured, or failed"), "{text}");
+        let chart = &report.sections[1].figures[0].chart;
+        assert_eq!(chart.series[0].points.len(), 1, "no place on a logarithmic axis: {chart:?}");
+        chart.svg().unwrap();
+        assert_eq!(report.points.len(), 2);
+        assert!(report.provenance.iter().any(|(name, _)| name == "drawn"));
+    }
+
+    #[test]
     fn numbers_are_short() {
         let short = [0.85, 12.3, 1.0, 4_370_000.0, 23_400.0, 128.0].map(number);
         assert_eq!(short, ["0.85", "12.3", "1", "4.37M", "23.4k", "128"]);
+        let places = [512.0, 16_384.0, 1_048_576.0].map(|at| place(at, true));
+        assert_eq!(places, ["512 B", "16 KiB", "1 MiB"]);
     }
 }

@@ -51,8 +51,19 @@ impl Points {
     }
 
     /// Adds the lines of another experiment.
-    pub fn add(&mut self, other: Self) {
-        self.0.extend(other.0);
+    pub(super) fn add(&mut self, other: &Self) {
+        self.0.extend(other.0.iter().cloned());
+    }
+
+    /// Whether there are no lines.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A field of the first line, as text: `command`, `commit`, `machine`.
+    pub(super) fn word(&self, field: &str) -> Option<&str> {
+        at(self.0.first()?, field)?.as_str()
     }
 
     pub(super) fn of<'p>(&'p self, curve: &'p Curve) -> impl Iterator<Item = &'p Value> {

@@ -93,11 +93,15 @@ impl FromStr for Series {
         let [algorithm, operations, wire] = *text.split(':').collect::<Vec<_>>() else {
             return Err(format!("expected ALGORITHM:OPERATIONS:WIRE as ramp-fast:get:tcp, found {text:?}"));
         };
-        Ok(Self {
+        let series = Self {
             algorithm: algorithm.parse().map_err(|error: NoSuchAlgorithm| error.to_string())?,
             operations: operations.parse().map_err(|error: NoSuchName| error.to_string())?,
             wire: wire_of(wire)?,
-        })
+        };
+        if series.algorithm == Algorithm::Locking && series.operations == Operations::GetStar {
+            return Err(format!("{text}: s2pl locks what it reads, which get* cannot do"));
+        }
+        Ok(series)
     }
 }
 

@@ -105,7 +105,8 @@ impl NodeHost for NodeFolder {
         }
         let addresses = self.addresses();
         let (pid, key, device) = (std::process::id(), self.key.clone(), self.device());
-        Ok(RunningNode { pid: Some(pid), node: NODE, addresses, key, device: Some(device) })
+        let (pid, device) = (Some(pid), Some(device));
+        Ok(RunningNode { pid, node: NODE, addresses, key, device, written_bytes: None })
     }
 }
 
