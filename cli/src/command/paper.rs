@@ -42,7 +42,6 @@ pub(crate) fn run(asked: &PaperArguments) -> Result<(), Failure> {
         let numbers = numbers.join(", ");
         Failure::Usage(format!("--figure {unknown}: {name} has no such figure, expected {numbers}"))
     })?;
-    fs::create_dir_all(&asked.report).map_err(at_path(&asked.report))?;
     let steps = paper.steps_of(&figures);
     let failures = if asked.redraw { Vec::new() } else { measure(asked, &steps)? };
     let measured = lines_of_all(&asked.report, &steps)?;

@@ -225,6 +225,9 @@ pub struct PaperFigure {
     /// Whether less is better.
     #[serde(default)]
     pub less_is_better: bool,
+    /// Whether the best point says nothing, as of a curve over time.
+    #[serde(default)]
+    pub has_no_best: bool,
     /// Of the lines of a curve at one position, take only the one with the least of this field.
     #[serde(default)]
     pub keep_least: Option<String>,

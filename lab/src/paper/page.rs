@@ -143,6 +143,7 @@ impl<'f> Drawn<'f> {
         let best = self.best();
         let here = match (here.is_empty(), best) {
             (false, _) => here.join("; "),
+            (true, Some(_)) if self.figure.has_no_best => "see the figure".to_owned(),
             (true, Some(best)) => best,
             (true, None) => "nothing was measured".to_owned(),
         };

@@ -72,8 +72,8 @@ impl Relay {
     }
 }
 
-/// Starts the configured relays. Returns when all of them listen. Adds each thread to `threads` when
-/// it has started; the caller joins them, also after an error.
+/// Starts the configured relays. Returns when all of them listen. Adds each thread to `threads`
+/// when it has started; the caller joins them, also after an error.
 pub(crate) fn start(
     config: &Config,
     key: &ClusterKey,
