@@ -102,6 +102,7 @@ fn measure(asked: &PaperArguments, steps: &[&Step]) -> Result<Vec<String>, Failu
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
     }
+    fs::create_dir_all(&asked.report).map_err(at_path(&asked.report))?;
     let work =
         tempfile::Builder::new().prefix("data-").tempdir_in(&asked.report).map_err(at_path(&asked.report))?;
     let mut failures = Vec::new();
