@@ -44,11 +44,13 @@ pub(crate) fn run(asked: &PaperArguments) -> Result<(), Failure> {
     })?;
     let steps = paper.steps_of(&figures);
     let failures = if asked.redraw { Vec::new() } else { measure(asked, &steps)? };
-    let measured = lines_of_all(&asked.report, &steps)?;
+    let mut measured = lines_of_all(&asked.report, &steps)?;
+    // Lines of an earlier run must not pass for lines of this one.
+    measured.retain(|name, _| !failures.iter().any(|(failed, _)| failed == name));
     if measured.is_empty() {
         let folder = asked.report.display();
         return Err(Failure::Runtime(match failures.first() {
-            Some(first) => format!("all experiments failed, the first: {first}"),
+            Some((_, first)) => format!("all experiments failed, the first: {first}"),
             None => format!(
                 "{folder}: there are no lines of the experiments of these figures, expected NAME.jsonl"
             ),
@@ -60,7 +62,7 @@ pub(crate) fn run(asked: &PaperArguments) -> Result<(), Failure> {
     note!("figures: {}", page.display());
     match failures.first() {
         None => Ok(()),
-        Some(first) => {
+        Some((_, first)) => {
             Err(Failure::Runtime(format!("{} experiments failed, the first: {first}", failures.len())))
         }
     }
@@ -94,8 +96,8 @@ fn summary(figures: &[&PaperFigure], measured: &Measured) -> TextTable {
     table
 }
 
-/// Runs the steps; returns the failures.
-fn measure(asked: &PaperArguments, steps: &[&Step]) -> Result<Vec<String>, Failure> {
+/// Runs the steps; returns the names of those that failed, and why.
+fn measure(asked: &PaperArguments, steps: &[&Step]) -> Result<Vec<(String, String)>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -108,11 +110,8 @@ fn measure(asked: &PaperArguments, steps: &[&Step]) -> Result<Vec<String>, Failu
     let mut failures = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         note!("experiment {} of {}: {}", index + 1, steps.len(), step.name);
-        let lines = lines_of(&asked.report, step);
-        // Lines of an earlier run must not pass for lines of this one.
-        if lines.exists() {
-            fs::remove_file(&lines).map_err(at_path(&lines))?;
-        }
+        // Lines come into the report when they are complete, so that those of an earlier run stay.
+        let lines = work.path().join(format!("{}.jsonl", step.name));
         let folder = work.path().join(&step.name);
         fs::create_dir(&folder).map_err(at_path(&folder))?;
         let options = StepOptions { work: &folder, effort: asked.effort, repeat: asked.repeat };
@@ -122,26 +121,24 @@ fn measure(asked: &PaperArguments, steps: &[&Step]) -> Result<Vec<String>, Failu
             let status = run_command(words, &stop)?;
             if !status.success() {
                 // What a failed experiment has measured must not pass for all of it.
-                keep_apart(&lines)?;
+                moved(&lines, &lines_of(&asked.report, step).with_extension("partial.jsonl"))?;
             }
             if stop.load(Ordering::Relaxed) {
                 return Err(Failure::Runtime("stopped before everything was measured".to_owned()));
             }
             if !status.success() {
-                failures.push(format!("{} ({status})", shown(words)));
+                failures.push((step.name.clone(), format!("{} ({status})", shown(words))));
                 break;
             }
         }
+        moved(&lines, &lines_of(&asked.report, step))?;
     }
     Ok(failures)
 }
 
-/// Renames the lines of an experiment that failed.
-fn keep_apart(lines: &Path) -> Result<(), Failure> {
-    if lines.exists() {
-        fs::rename(lines, lines.with_extension("partial.jsonl")).map_err(at_path(lines))?;
-    }
-    Ok(())
+/// Moves the lines of an experiment, if it has written any.
+fn moved(lines: &Path, to: &Path) -> Result<(), Failure> {
+    if lines.exists() { fs::rename(lines, to).map_err(at_path(to)) } else { Ok(()) }
 }
 
 /// Runs a command of this program, and ends it if this one is asked to end.
