@@ -1,6 +1,7 @@
 //! Defines the command-line arguments: all commands, and the options that every command takes.
 
 mod bench;
+mod bench_device;
 mod bench_io;
 mod bench_parity;
 mod bench_placement;
@@ -32,6 +33,7 @@ use rackscan_trace::WriteFormat;
 use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires};
+pub(crate) use bench_device::{BenchDevice, Layout};
 pub(crate) use bench_io::BenchIo;
 pub(crate) use bench_parity::BenchParity;
 pub(crate) use bench_placement::BenchPlacement;

@@ -158,11 +158,24 @@ impl Device {
         if FileType::from_raw_mode(fstat(&self.file)?.st_mode) != FileType::RegularFile {
             return Ok(());
         }
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, hole, offset_bytes, length_bytes) {
+        match self.trim(offset_bytes, length_bytes) {
             Err(Errno::OPNOTSUPP) => Ok(()),
             outcome => outcome,
         }
+    }
+
+    /// Frees the blocks of a range, which reads as zeroes afterwards: a hole in a file, or a discard
+    /// of a block device.
+    ///
+    /// # Errors
+    /// The system's error, EOPNOTSUPP if the filesystem or device cannot do it.
+    pub fn trim(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), Errno> {
+        fallocate(
+            &self.file,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            offset_bytes,
+            length_bytes,
+        )
     }
 
     /// The path it was opened by.

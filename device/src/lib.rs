@@ -104,5 +104,5 @@ pub use request::{
     Watch, WatchId, Write,
 };
 pub use residency::resident_bytes;
-pub use ring::{BufferRegistration, HandOver, Ring, RingConfig, RingReport};
+pub use ring::{BufferRegistration, HandOver, Ring, RingConfig, RingMode, RingReport};
 pub use threads::{BlockingIo, PreadPool, ThreadPerRequest, ThreadedConfig, ThreadedIo};

@@ -32,6 +32,9 @@ pub const DEVICES_PER_RING_MAX: u16 = 64;
 /// event descriptors.
 pub const WATCHES_PER_RING_MAX: u32 = 4096;
 
+/// How long the kernel's thread of a ring looks for requests before it sleeps, in milliseconds.
+pub const SUBMISSION_THREAD_IDLE_MS: u32 = 50;
+
 /// Maximum number of threads of one [`crate::PreadPool`].
 pub const IO_THREADS_MAX: usize = 512;
 

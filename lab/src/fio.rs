@@ -1,8 +1,9 @@
-//! Runs the program fio on the file that an experiment reads, for comparison.
+//! Runs the program fio on the file or device that an experiment uses, for comparison.
 //!
 //! Invariants
-//! - fio only reads (`--readonly`). It reads the same part of the file as the experiment, with the
-//!   same size and depth, and bypasses the kernel's page cache.
+//! - fio uses the same part of the file as the experiment, with the same operations, size and
+//!   depth, and bypasses the kernel's page cache. Where the experiment only reads, fio must not
+//!   write (`--readonly`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,21 +12,28 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::drive::Region;
+use crate::drive::{Distribution, IoMix, Region};
 use crate::latency::LatencySummary;
+use crate::target::IoOperation;
 
 /// Parameters of a fio run.
 #[derive(Debug, Clone, Copy)]
 pub struct FioLoad<'a> {
     /// The file.
     pub path: &'a Path,
-    /// The part of it to read.
+    /// The part of it to use.
     pub region: Region,
-    /// Bytes of each read.
+    /// What its IOs do.
+    pub mix: IoMix,
+    /// Distribution of the offsets.
+    pub distribution: Distribution,
+    /// Writes of a process after which it flushes the file.
+    pub fsync_every: Option<u32>,
+    /// Bytes of each IO.
     pub size_bytes: u32,
     /// Number of processes (`numjobs`).
     pub jobs: u32,
-    /// Reads in flight per process.
+    /// IOs in flight per process.
     pub depth: u32,
     /// Warm-up time.
     pub warm_up: Duration,
@@ -35,15 +43,17 @@ pub struct FioLoad<'a> {
 
 /// Result of fio.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct FioRead {
-    /// Reads per second, of all jobs.
+pub struct FioResult {
+    /// IOs per second, of all jobs.
     pub iops: f64,
-    /// Number of reads.
+    /// Number of IOs.
     pub ios: u64,
     /// Processor time of fio, summed over jobs; fio reports it as a share of the run time.
     pub cpu: Duration,
-    /// Latency of a read, from its creation to its completion.
+    /// Latency of an IO, from its creation to its completion; of a mix, of the reads.
     pub latency: LatencySummary,
+    /// Latency of the writes of a mix.
+    pub writes: Option<LatencySummary>,
 }
 
 /// Why fio gave no result.
@@ -77,7 +87,7 @@ impl FioLoad<'_> {
     ///
     /// # Errors
     /// [`FioError`] if fio is missing, fails, or prints something else than its JSON.
-    pub fn run(&self) -> Result<FioRead, FioError> {
+    pub fn run(&self) -> Result<FioResult, FioError> {
         let mut command = Command::new("fio");
         command.args(self.arguments()).stdin(Stdio::null());
         let output = command.output().map_err(|source| FioError::Missing { source })?;
@@ -90,11 +100,11 @@ impl FioLoad<'_> {
     }
 
     fn arguments(&self) -> Vec<String> {
-        let Self { path, region, size_bytes, jobs, depth, warm_up, duration } = self;
+        let Self { path, region, size_bytes, jobs, depth, warm_up, duration, .. } = self;
         let Region { offset_bytes, length_bytes, .. } = region;
         // fio separates file names by ':'.
         let path = path.display().to_string().replace(':', "\\:");
-        vec![
+        let mut arguments = vec![
             "--name=rackscan".to_owned(),
             format!("--filename={path}"),
             format!("--offset={offset_bytes}"),
@@ -105,22 +115,42 @@ impl FioLoad<'_> {
             format!("--iodepth={depth}"),
             format!("--ramp_time={}ms", warm_up.as_millis()),
             format!("--runtime={}ms", duration.as_millis()),
-            "--rw=randread".to_owned(),
-            "--norandommap".to_owned(),
             "--randrepeat=0".to_owned(),
             "--ioengine=io_uring".to_owned(),
             "--direct=1".to_owned(),
             "--time_based".to_owned(),
-            "--readonly".to_owned(),
             "--group_reporting".to_owned(),
             "--lat_percentiles=1".to_owned(),
             "--output-format=json".to_owned(),
-        ]
+        ];
+        arguments.extend(self.operations());
+        arguments
+    }
+
+    /// The options that say what the IOs do, and where.
+    fn operations(&self) -> Vec<String> {
+        let order = if self.distribution == Distribution::Sequential { "" } else { "rand" };
+        let mut arguments = match self.mix {
+            IoMix::Only(IoOperation::Read) => vec![format!("--rw={order}read"), "--readonly".to_owned()],
+            IoMix::Only(IoOperation::Trim) => vec![format!("--rw={order}trim")],
+            IoMix::Only(IoOperation::Write | IoOperation::Fsync) => vec![format!("--rw={order}write")],
+            IoMix::Mixed { read_percent } => {
+                vec![format!("--rw={order}rw"), format!("--rwmixread={read_percent}")]
+            }
+        };
+        if self.distribution != Distribution::Sequential {
+            arguments.push("--norandommap".to_owned());
+        }
+        if let Distribution::Zipfian { skew } = self.distribution {
+            arguments.push(format!("--random_distribution=zipf:{skew}"));
+        }
+        arguments.extend(self.fsync_every.map(|every| format!("--fsync={every}")));
+        arguments
     }
 }
 
 /// Parses fio's JSON. Skips notes before it, which fio may print.
-fn read_report(stdout: &[u8]) -> Result<FioRead, FioError> {
+fn read_report(stdout: &[u8]) -> Result<FioResult, FioError> {
     let bad = |reason: String| FioError::Report { reason };
     let text = String::from_utf8_lossy(stdout);
     let begin = text.find('{').ok_or_else(|| bad("it holds no JSON".to_owned()))?;
@@ -129,10 +159,15 @@ fn read_report(stdout: &[u8]) -> Result<FioRead, FioError> {
     let share = (job.usr_cpu + job.sys_cpu) / 100.0;
     let seconds = job.job_runtime / 1000.0 * share;
     let cpu = Duration::try_from_secs_f64(seconds).map_err(|error| bad(error.to_string()))?;
-    Ok(FioRead { iops: job.read.iops, ios: job.read.total_ios, cpu, latency: summary(&job.read)? })
+    let parts = [&job.read, &job.write, &job.trim];
+    let mut used = parts.into_iter().filter(|part| part.total_ios > 0);
+    let latency = used.next().map_or(Ok(LatencySummary::default()), summary)?;
+    let writes = used.next().map(summary).transpose()?;
+    let iops = parts.iter().map(|part| part.iops).sum();
+    Ok(FioResult { iops, ios: parts.iter().map(|part| part.total_ios).sum(), cpu, latency, writes })
 }
 
-fn summary(read: &ReadPart) -> Result<LatencySummary, FioError> {
+fn summary(read: &IoPart) -> Result<LatencySummary, FioError> {
     let Times { n, min, max, mean, percentile } = &read.lat_ns;
     if *n == 0 {
         return Ok(LatencySummary::default());
@@ -160,25 +195,32 @@ struct Report {
 
 #[derive(Deserialize)]
 struct Job {
-    read: ReadPart,
+    read: IoPart,
+    #[serde(default)]
+    write: IoPart,
+    #[serde(default)]
+    trim: IoPart,
     usr_cpu: f64,
     sys_cpu: f64,
     /// In milliseconds.
     job_runtime: f64,
 }
 
-#[derive(Deserialize)]
-struct ReadPart {
+#[derive(Deserialize, Default)]
+struct IoPart {
+    #[serde(default)]
     iops: f64,
+    #[serde(default)]
     total_ios: u64,
-    /// From the creation of a read to its completion, as the laboratory measures its own.
+    /// From the creation of an IO to its completion, as the laboratory measures its own.
+    #[serde(default)]
     lat_ns: Times,
 }
 
 /// In nanoseconds.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct Times {
-    #[serde(rename = "N")]
+    #[serde(rename = "N", default)]
     n: u64,
     min: f64,
     max: f64,
@@ -211,7 +253,7 @@ mod tests {
             max_us: 900.0,
         };
         let cpu = Duration::from_secs(1);
-        assert_eq!(read, FioRead { iops: 123_456.5, ios: 246_913, cpu, latency });
+        assert_eq!(read, FioResult { iops: 123_456.5, ios: 246_913, cpu, latency, writes: None });
     }
 
     #[test]
@@ -232,6 +274,9 @@ mod tests {
         let load = FioLoad {
             path: Path::new("/a:b/device0"),
             region: Region { device: 0, offset_bytes: 4096, length_bytes: 1 << 20 },
+            mix: IoMix::Only(IoOperation::Read),
+            distribution: Distribution::Uniform,
+            fsync_every: None,
             size_bytes: 512,
             jobs: 2,
             depth: 8,
@@ -243,6 +288,12 @@ mod tests {
             ["--filename=/a\\:b/device0", "--offset=4096", "--size=1048576", "--direct=1", "--readonly"]
         {
             assert!(arguments.contains(word), "{arguments}");
+        }
+        let mix = IoMix::Mixed { read_percent: 70 };
+        let distribution = Distribution::Zipfian { skew: 0.9 };
+        let arguments = FioLoad { mix, distribution, fsync_every: Some(8), ..load }.arguments().join(" ");
+        for word in ["--rw=randrw", "--rwmixread=70", "--random_distribution=zipf:0.9", "--fsync=8"] {
+            assert!(arguments.contains(word) && !arguments.contains("--readonly"), "{arguments}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //!   latencies count as `LATENCY_MAX`.
 //! - Recording a latency neither fails nor allocates.
 
+use std::io;
 use std::time::Duration;
 
 use az::SaturatingAs;
@@ -12,6 +13,10 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{LATENCY_DIGITS, LATENCY_MAX};
+
+/// Steps of a percentile distribution for each halving of the distance to 100 %, as the tools of
+/// HdrHistogram write.
+const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
 /// A histogram of durations.
 #[derive(Debug, Clone)]
@@ -57,6 +62,38 @@ impl Latencies {
         let recorded = self.nanoseconds.iter_recorded();
         recorded
             .map(|step| (Duration::from_nanos(step.value_iterated_to()), step.count_since_last_iteration()))
+    }
+
+    /// Writes the percentile distribution in the text format of HdrHistogram (`.hgrm`), in
+    /// microseconds.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_percentiles(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let us = |nanoseconds: u64| Duration::from_nanos(nanoseconds).as_secs_f64() * 1e6;
+        let all = &self.nanoseconds;
+        writeln!(
+            out,
+            "{:>12} {:>14} {:>10} {:>14}\n",
+            "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
+        )?;
+        let mut so_far = 0;
+        for step in all.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
+            so_far += step.count_since_last_iteration();
+            let (value, quantile) = (us(step.value_iterated_to()), step.quantile_iterated_to());
+            match quantile < 1.0 {
+                true => {
+                    let inverse = 1.0 / (1.0 - quantile);
+                    writeln!(out, "{value:12.3} {quantile:2.12} {so_far:10} {inverse:14.2}")?;
+                }
+                false => writeln!(out, "{value:12.3} {quantile:2.12} {so_far:10}")?,
+            }
+        }
+        let (mean, deviation) = (all.mean() / 1e3, all.stdev() / 1e3);
+        writeln!(out, "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]")?;
+        writeln!(out, "#[Max     = {:12.3}, Total count    = {:12}]", us(all.max()), all.len())?;
+        let parts = (2 * 10_u64.pow(LATENCY_DIGITS.into())).next_power_of_two();
+        writeln!(out, "#[Buckets = {:12}, SubBuckets     = {parts:12}]", all.buckets())
     }
 
     /// The usual percentiles.
@@ -124,6 +161,25 @@ mod tests {
             assert!((found - expected).abs() <= expected * 0.002, "{found} instead of {expected}");
         }
         assert_eq!(low.counts().map(|(_, count)| count).sum::<u64>(), 1000);
+    }
+
+    #[test]
+    fn the_percentile_distribution_has_the_format_of_hdrhistogram() {
+        let mut latencies = Latencies::default();
+        (1..=1000).for_each(|us| latencies.record(Duration::from_micros(us)));
+        let mut text = Vec::new();
+        latencies.write_percentiles(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains("Value") && lines[1].is_empty(), "{text}");
+        let rows = lines[2..].iter().filter(|line| !line.starts_with('#'));
+        let fields: Vec<Vec<f64>> =
+            rows.map(|line| line.split_whitespace().map(|field| field.parse().unwrap()).collect()).collect();
+        let median = fields.iter().find(|row| row[1] >= 0.5).unwrap();
+        assert!((495.0..505.0).contains(&median[0]) && (490.0..510.0).contains(&median[2]), "{median:?}");
+        let last = fields.last().unwrap();
+        assert!((last[1] - 1.0).abs() < 1e-9 && (last[2] - 1000.0).abs() < 1e-9, "{last:?}");
+        assert!(text.contains("Total count    =         1000]"), "{text}");
     }
 
     #[test]

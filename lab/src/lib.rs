@@ -9,6 +9,7 @@
 //!        Remote     raw reads and writes by a storage node, over a wire,
 //!                   or the node's answer without any IO
 //!
+//! devices             grids of loads on devices of this host: reads, writes, mixes, trims
 //! experiment, sweep   grids of driven loads: device, wire and node, in alternating turns
 //! query_simulation    filters over stored tables, in each placement; without targets
 //! kernels             cost of a scan on one core, over pages in memory
@@ -42,11 +43,11 @@
 //!
 //! let (depth, length_bytes, stop) = (4, 4096, AtomicBool::new(false));
 //! let region = Region { device: 0, offset_bytes: 0, length_bytes: 1 << 20 };
-//! let (operation, distribution, pace) = (IoOperation::Read, Distribution::Uniform, Pace::Closed);
-//! let load = Load { operation, region, length_bytes, depth, distribution, pace, seed: 1 };
+//! let load = Load { region, length_bytes, depth, ..Load::default() };
 //! let bounds = Bounds { duration: Duration::from_secs(60), count_max: Some(100) };
 //! let (connections, warm_up) = (2, Duration::ZERO);
-//! let run = Run { load, connections, warm_up, bounds, peer: None, pin: false, stop: &stop };
+//! let (peer, cores, interval, counts_events) = (None, &[][..], None, false);
+//! let run = Run { load, connections, warm_up, bounds, peer, cores, interval, counts_events, stop: &stop };
 //! let make = |_connection| -> Result<Box<dyn Target>, TargetError> {
 //!     let io = SimIo::new(SimConfig::seeded(1), vec![SimDisk::zeroed(1 << 20)]);
 //!     let options = LocalOptions { depth, slot_bytes: length_bytes };
@@ -64,7 +65,9 @@
 mod clock;
 mod core_use;
 mod cpu;
+pub mod devices;
 mod drive;
+mod events;
 mod experiment;
 mod fio;
 pub mod kernels;
@@ -89,14 +92,15 @@ pub use clock::{Clock, SystemClock};
 pub use core_use::{CoreLine, CoreUse};
 pub use cpu::CpuSample;
 pub use drive::{
-    Arrivals, Bounds, Counters, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run,
-    drive,
+    Arrivals, Bounds, Counters, Distribution, DriveError, Interval, IoMix, Load, MakeTarget, Measured, Pace,
+    Region, Run, Spread, drive,
 };
+pub use events::Events;
 pub use experiment::{
     Axes, Case, CpuPerIo, Experiment, GridError, Mode, NodeHost, NodeShape, Outcome, PointLine, RunningNode,
     Step, check_threads,
 };
-pub use fio::{FioError, FioLoad, FioRead};
+pub use fio::{FioError, FioLoad, FioResult};
 pub use latency::{Latencies, LatencySummary};
 pub use median::median;
 pub use rackscan_device::allowed_cores;
@@ -106,5 +110,5 @@ pub use side_by_side::{Stream, StreamError, move_bytes};
 pub use sweep::{SweepPlan, sweep, sweep_report};
 pub use target::{
     CacheHits, Cached, Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target,
-    TargetError, Wait,
+    TargetError, UringShape, Wait,
 };

@@ -28,6 +28,9 @@ pub const SERVING_MAX: u16 = 64;
 /// Maximum samples of core use.
 pub const CORE_SAMPLES_MAX: usize = 10_000;
 
+/// Maximum intervals of one run that are counted apart.
+pub const INTERVALS_MAX: usize = 100_000;
+
 /// Maximum cases of one experiment.
 pub const CASES_MAX: usize = 5000;
 

@@ -6,8 +6,8 @@
 //! file after writing.
 
 use rackscan_device::{
-    Access, BufferPool, Completion, Device, DeviceIo, Fsync, HandOver, IoMemory, Read, Ring, RingConfig,
-    Token, Wait, Write,
+    Access, BufferPool, Completion, Device, DeviceIo, Fsync, IoMemory, Read, Ring, RingConfig, Token, Wait,
+    Write,
 };
 use std::{
     path::PathBuf,
@@ -114,12 +114,7 @@ fn open(stream: &Stream) -> Result<(Ring, Vec<IoMemory>), String> {
         .map_err(|error| said(&error))?;
     let buffers =
         (0..DEPTH).map(|_| pool.take(TRANSFER_BYTES as usize).map(IoMemory::from)).collect::<Result<_, _>>();
-    let config = RingConfig {
-        depth: DEPTH,
-        devices: vec![Arc::new(device)],
-        buffers: None,
-        hand_over: HandOver::default(),
-    };
+    let config = RingConfig { depth: DEPTH, devices: vec![Arc::new(device)], ..RingConfig::default() };
     Ok((Ring::new(config).map_err(|error| said(&error))?, buffers.map_err(|error| said(&error))?))
 }
 

@@ -189,14 +189,14 @@ pub(super) fn file_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("expected a number of seconds from 0.001 to 3600".to_owned()),
     }
 }
 
-fn warm_up(text: &str) -> Result<f64, String> {
+pub(super) fn warm_up(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("expected a number of seconds from 0 to 3600".to_owned()),

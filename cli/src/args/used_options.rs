@@ -52,7 +52,9 @@ fn used(path: &[&str]) -> Option<&'static [&'static str]> {
             "placement" => &["wire", "threads", "memory", "spill_folder", "spill_limit"],
             "query-io" => &["wire"],
             "io" => &["cluster"],
-            "fabric" | "inbox" | "ramp" | "ramp-stress" | "parity" | "scan" | "xor" | "answer" => &[],
+            "fabric" | "inbox" | "ramp" | "ramp-stress" | "parity" | "scan" | "xor" | "answer" | "device" => {
+                &[]
+            }
             _ => return None,
         },
         _ => return None,
@@ -120,6 +122,7 @@ pub(super) fn without_effect(matches: &ArgMatches, arguments: &Arguments) -> Opt
 fn of_the_command(command: &Command, has_cluster: bool, given: Given<'_>) -> Vec<Unused> {
     match command {
         Command::Lab(Lab::Bench(bench)) | Command::Bench(bench) => match bench {
+            Bench::Device(options) => options.unused(),
             Bench::Io(options) => options.unused(has_cluster),
             Bench::Fabric(options) => options.common.unused(),
             Bench::Inbox(options) => options.unused(),

@@ -23,7 +23,7 @@ use rackscan_format::{
     message::{BridgeKind, BridgeStatus, DeviceStatus, IoKind, NodeStatus},
 };
 use rackscan_lab::{
-    LineOptions, Local, LocalOptions, NodeShape, Remote, Target, TargetError, check_threads,
+    LineOptions, Local, LocalOptions, NodeShape, Remote, Target, TargetError, UringShape, check_threads,
     limits::NODE_PATIENCE,
     replay::{Area, Connection, DeviceMap, ReplayCase, Routing, TargetDevice},
 };
@@ -99,7 +99,7 @@ impl ReplayDevices {
             Route::Files { devices, io, io_threads } => {
                 let options = LocalOptions { depth, slot_bytes };
                 Ok(match io {
-                    IoKind::Uring => Box::new(Local::uring(devices.clone(), options)?),
+                    IoKind::Uring => Box::new(Local::uring(devices.clone(), UringShape::USUAL, options)?),
                     IoKind::Pread => Box::new(Local::pread(devices.clone(), (*io_threads).into(), options)?),
                 })
             }

@@ -1,8 +1,8 @@
 //! Dispatches the commands of `rackscan lab`.
 
 use super::{
-    bench_degraded, bench_fabric, bench_io, bench_parity, bench_placement, bench_query, bench_ramp,
-    bench_rebuild, bench_refresh, bench_scan, bench_tpch, bench_xor, paper, replay, stripe,
+    bench_degraded, bench_device, bench_fabric, bench_io, bench_parity, bench_placement, bench_query,
+    bench_ramp, bench_rebuild, bench_refresh, bench_scan, bench_tpch, bench_xor, paper, replay, stripe,
 };
 use crate::{
     args::{Bench, Global, Lab, Replay, Stripe, warn_command},
@@ -23,6 +23,7 @@ fn bench(global: &Global, bench: &Bench) -> Result<(), Failure> {
         Bench::Tpch(options) => bench_tpch::run(global, options),
         Bench::Fabric(options) => bench_fabric::fabric(options),
         Bench::Inbox(options) => bench_fabric::inbox(options),
+        Bench::Device(options) => bench_device::run(options),
         Bench::Io(options) => bench_io::run(global, options),
         Bench::Placement(options) => bench_placement::run(global, options),
         Bench::QueryIo(options) => bench_query::run(global, options),

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_degraded;
+mod bench_device;
 mod bench_fabric;
 mod bench_io;
 mod bench_parity;

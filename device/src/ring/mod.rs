@@ -9,3 +9,4 @@ mod uring;
 mod watches;
 
 pub use queue::{BufferRegistration, HandOver, Ring, RingConfig, RingReport};
+pub use uring::RingMode;

@@ -18,7 +18,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use super::memlock;
-use super::uring::{Block, Event, Uring};
+use super::uring::{Block, Event, RingMode, Uring};
 use super::watches::{Report, Watches, events_of};
 use crate::check::{self, Extent, Geometry};
 use crate::device::Device;
@@ -45,6 +45,8 @@ pub struct RingConfig {
     pub buffers: Option<BufferPool>,
     /// When a transfer is handed to the kernel.
     pub hand_over: HandOver,
+    /// How the kernel takes requests and notices their end.
+    pub mode: RingMode,
 }
 
 /// When a transfer is handed to the kernel.
@@ -123,11 +125,11 @@ impl Ring {
     /// [`RingError`]: a depth or a number of devices outside the limits, or the kernel refuses
     /// io_uring.
     pub fn new(config: RingConfig) -> Result<Self, RingError> {
-        let RingConfig { depth, devices, buffers, hand_over } = config;
+        let RingConfig { depth, devices, buffers, hand_over, mode } = config;
         if depth == 0 || depth > RING_DEPTH_MAX {
             return Err(RingError::BadDepth { depth });
         }
-        let mut uring = Uring::new(depth).map_err(|source| RingError::Refused { source })?;
+        let mut uring = Uring::new(depth, mode).map_err(|source| RingError::Refused { source })?;
         let buffers = buffers.map_or(BufferRegistration::NotAsked, |pool| register(&mut uring, &pool));
         let report = RingReport { depth, files_registered: uring.files_registered(), buffers };
         let mut ring = Self {

@@ -20,7 +20,9 @@ use io_uring::{IoUring, cqueue, opcode};
 use rustix::io::Errno;
 
 use crate::fault::Operation;
-use crate::limits::{DEVICES_PER_RING_MAX, REGISTERED_PIECE_BYTES, REGISTERED_PIECES_MAX};
+use crate::limits::{
+    DEVICES_PER_RING_MAX, REGISTERED_PIECE_BYTES, REGISTERED_PIECES_MAX, SUBMISSION_THREAD_IDLE_MS,
+};
 use crate::memory::BufferPool;
 use crate::request::{DeviceIndex, IoMemory};
 use crate::transfer::Transfer;
@@ -35,6 +37,20 @@ pub(super) enum Event {
     Ended { transfer: Transfer, result: i32 },
     /// A watch has fired; without `more_to_come` the kernel has dropped the watch.
     Fired { watch: u32, result: i32, more_to_come: bool },
+}
+
+/// How the kernel takes requests and notices their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RingMode {
+    /// System calls of this thread hand requests over; the device interrupts when one ends.
+    #[default]
+    Interrupts,
+    /// A thread of the kernel takes requests, so that submitting needs no system call
+    /// (IORING_SETUP_SQPOLL). It occupies a core while there is work.
+    SubmissionThread,
+    /// The waiting thread polls the device (IORING_SETUP_IOPOLL), which must have queues for this;
+    /// descriptors cannot be watched.
+    Polling,
 }
 
 /// How long [`Uring::enter`] may block.
@@ -52,21 +68,25 @@ pub(super) struct Uring {
     free_slots: Vec<u32>,
     registered_pool: Option<BufferPool>,
     files_registered: bool,
+    mode: RingMode,
 }
 
 impl Uring {
     /// Creates a ring for `depth` transfers, which only this thread may use.
-    pub(super) fn new(depth: u32) -> Result<Self, Errno> {
-        let inner = IoUring::builder()
-            // Completions are processed when this thread asks for them; they do not interrupt it.
+    pub(super) fn new(depth: u32, mode: RingMode) -> Result<Self, Errno> {
+        let mut builder = IoUring::builder();
+        builder
             .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_taskrun_flag()
             // A bad entry fails alone; the entries after it are submitted nevertheless.
             .setup_submit_all()
-            .setup_cqsize(depth.saturating_mul(2).max(256))
-            .build(depth)
-            .map_err(errno_of)?;
+            .setup_cqsize(depth.saturating_mul(2).max(256));
+        match mode {
+            // Completions are processed when this thread asks for them; they do not interrupt it.
+            RingMode::Interrupts => builder.setup_defer_taskrun().setup_taskrun_flag(),
+            RingMode::SubmissionThread => builder.setup_sqpoll(SUBMISSION_THREAD_IDLE_MS),
+            RingMode::Polling => builder.setup_iopoll(),
+        };
+        let inner = builder.build(depth).map_err(errno_of)?;
         let slots = (0..depth).map(|_| None).collect();
         let files_registered =
             inner.submitter().register_files_sparse(u32::from(DEVICES_PER_RING_MAX)).is_ok();
@@ -76,6 +96,7 @@ impl Uring {
             free_slots: (0..depth).rev().collect(),
             registered_pool: None,
             files_registered,
+            mode,
         })
     }
 
@@ -211,7 +232,9 @@ impl Uring {
             return self.enter(Block::Never);
         }
         let queue = self.inner.submission();
-        let nothing_to_do = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
+        // Without interrupts, only a call of the kernel finds ended transfers.
+        let polls = self.mode == RingMode::Polling && self.busy() > 0;
+        let nothing_to_do = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() && !polls;
         drop(queue);
         let submitter = self.inner.submitter();
         let entered = match block {

@@ -6,15 +6,15 @@
 //! - A latency counts from submission, so it does not show how long an IO was delayed by a target
 //!   that stalled before (see `open`, which shows this).
 
-use super::places::Places;
-use super::{Counters, Frame, Load};
-use crate::target::{Io, IoDone, Target, TargetError, Wait};
+use super::sequence::Sequence;
+use super::{Counters, Frame, Load, submit};
+use crate::target::{IoDone, IoOperation, Target, TargetError, Wait};
 
 /// Runs to the bounds, or until told to stop.
 pub(super) fn run(
     target: &mut dyn Target,
     load: &Load,
-    places: &mut Places,
+    sequence: &mut Sequence,
     frame: Frame<'_>,
     counters: &mut Counters,
 ) -> Result<(), TargetError> {
@@ -23,7 +23,7 @@ pub(super) fn run(
     let begun = clock.now();
     let end = begun + bounds.duration;
     let mut free: Vec<u32> = (0..depth).rev().collect();
-    let mut submitted = vec![begun; depth as usize];
+    let mut submitted = vec![(begun, IoOperation::Read); depth as usize];
     let mut done: Vec<IoDone> = Vec::with_capacity(depth as usize);
     let mut left = bounds.count_max.unwrap_or(u64::MAX);
     let mut now = begun;
@@ -33,11 +33,9 @@ pub(super) fn run(
         }
         while left > 0 && !free.is_empty() {
             let Some(slot) = free.pop() else { break };
-            let offset_bytes = places.next();
-            let Load { operation, length_bytes, region, .. } = *load;
-            target.submit(Io { slot, operation, device: region.device, offset_bytes, length_bytes })?;
-            submitted[slot as usize] = now;
-            left -= 1;
+            let operation = submit(target, load, slot, sequence.next())?;
+            submitted[slot as usize] = (now, operation);
+            left -= u64::from(operation != IoOperation::Fsync);
         }
         if free.len() == depth as usize {
             return Ok(());
@@ -46,9 +44,11 @@ pub(super) fn run(
         now = clock.now();
         counters.elapsed = now.saturating_duration_since(begun);
         for ended in done.drain(..) {
-            counters.count(load, &ended, now.saturating_duration_since(submitted[ended.slot as usize]));
+            let (since, operation) = submitted[ended.slot as usize];
+            let latency = now.saturating_duration_since(since);
+            counters.count(load, (&ended, operation), latency, counters.elapsed);
             ended.outcome?;
-            counters.in_time += u64::from(now <= end);
+            counters.in_time += u64::from(now <= end && operation != IoOperation::Fsync);
             free.push(ended.slot);
         }
     }

@@ -11,18 +11,23 @@
 
 mod closed;
 mod open;
-mod places;
+mod sequence;
+mod stamp;
 mod team;
+mod verify;
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::events::Events;
 use crate::latency::Latencies;
 use crate::limits;
-use crate::target::{CacheHits, IoDone, IoOperation, Target, TargetError};
+use crate::target::{CacheHits, Io, IoDone, IoOperation, Target, TargetError};
 
-pub use places::{Distribution, Region};
+use sequence::Next;
+pub use sequence::{Distribution, Region, Spread};
 pub use team::drive;
 
 /// Arrivals of the IOs of an open loop.
@@ -49,13 +54,56 @@ pub enum Pace {
     },
 }
 
+/// What the IOs of a load do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IoMix {
+    /// All the same.
+    Only(IoOperation),
+    /// Reads and writes, drawn independently for each IO.
+    Mixed {
+        /// Percent of reads; the others are writes.
+        read_percent: u8,
+    },
+}
+
+impl IoMix {
+    /// Whether it changes what the devices hold.
+    #[must_use]
+    pub fn changes_data(self) -> bool {
+        self != Self::Only(IoOperation::Read)
+    }
+
+    /// Whether some of its IOs are writes.
+    #[must_use]
+    pub fn has_writes(self) -> bool {
+        matches!(self, Self::Only(IoOperation::Write) | Self::Mixed { .. })
+    }
+}
+
+/// `read`, `write`, `trim`, or `mix:70` for 70 % reads.
+impl fmt::Display for IoMix {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Only(operation) => operation.fmt(out),
+            Self::Mixed { read_percent } => write!(out, "mix:{read_percent}"),
+        }
+    }
+}
+
 /// The work of every connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Read or write.
-    pub operation: IoOperation,
+    /// Reads, writes, or both.
+    pub mix: IoMix,
+    /// Writes of a connection after which it flushes the device.
+    pub fsync_every: Option<u32>,
+    /// Writes bytes that depend on their place, and reads all written places after the measured
+    /// phase to compare them.
+    pub verify: bool,
     /// Where on the devices.
     pub region: Region,
+    /// The devices that connections use.
+    pub spread: Spread,
     /// Bytes of each IO.
     pub length_bytes: u32,
     /// IOs in flight on each connection.
@@ -66,6 +114,24 @@ pub struct Load {
     pub pace: Pace,
     /// Seed of offsets and arrivals.
     pub seed: u64,
+}
+
+/// Uniform reads of one place of 4 KiB, one at a time.
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            mix: IoMix::Only(IoOperation::Read),
+            fsync_every: None,
+            verify: false,
+            region: Region { device: 0, offset_bytes: 0, length_bytes: 4096 },
+            spread: Spread::One,
+            length_bytes: 4096,
+            depth: 1,
+            distribution: Distribution::Uniform,
+            pace: Pace::Closed,
+            seed: 1,
+        }
+    }
 }
 
 /// When a phase ends.
@@ -90,8 +156,13 @@ pub struct Run<'a> {
     pub bounds: Bounds,
     /// Process id of the other side, if there is one.
     pub peer: Option<u32>,
-    /// Pin each connection's thread to a core, round robin.
-    pub pin: bool,
+    /// Pin each connection's thread to one of these cores, round robin; nothing is pinned if there
+    /// are none.
+    pub cores: &'a [usize],
+    /// Counts the IOs of each such interval of the measured phase, too.
+    pub interval: Option<Duration>,
+    /// Counts events of the processor and the kernel in the measured phase, too.
+    pub counts_events: bool,
     /// Set by the caller to end the run early.
     pub stop: &'a AtomicBool,
 }
@@ -99,9 +170,20 @@ pub struct Run<'a> {
 /// Counters of one connection, or of all together, in one phase.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
-    /// From submission (closed loop) or from the intended time (open loop).
+    /// From submission (closed loop) or from the intended time (open loop). Of a mix, those of the
+    /// reads; flushes are not among them.
     pub latencies: Latencies,
-    /// IOs that succeeded.
+    /// Latencies of the writes of a mix.
+    pub writes: Option<Box<Latencies>>,
+    /// Latencies of flushes.
+    pub fsyncs: Option<Box<Latencies>>,
+    /// The IOs of each interval of the measured phase, by their end.
+    pub intervals: Vec<Interval>,
+    /// Length of an interval.
+    interval: Option<Duration>,
+    /// Places whose bytes were read again and compared.
+    pub verified: u64,
+    /// IOs that succeeded, without flushes.
     pub ios: u64,
     /// Of these, the IOs that ended within the duration.
     pub in_time: u64,
@@ -117,18 +199,71 @@ pub struct Counters {
     pub elapsed: Duration,
 }
 
+/// IOs that ended in one interval of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// Their number.
+    pub ios: u64,
+    /// The sum of their latencies.
+    pub latency: Duration,
+    /// The greatest of their latencies.
+    pub longest: Duration,
+}
+
 impl Counters {
-    fn count(&mut self, load: &Load, ended: &IoDone, latency: Duration) {
-        if ended.outcome.is_ok() {
-            self.latencies.record(latency);
-            self.ios += 1;
-            self.bytes += u64::from(load.length_bytes);
-            self.cached.count(ended.cached);
+    /// Empty counters with memory for everything that a phase of this load counts.
+    fn of(load: &Load, interval: Option<Duration>, duration: Duration) -> Self {
+        let kept = |is_kept: bool| is_kept.then(Box::<Latencies>::default);
+        let intervals = interval.map_or(0, |interval| intervals_of(duration, interval));
+        Self {
+            writes: kept(matches!(load.mix, IoMix::Mixed { .. })),
+            fsyncs: kept(load.fsync_every.is_some()),
+            intervals: vec![Interval::default(); intervals],
+            interval,
+            ..Self::default()
+        }
+    }
+
+    /// Counts an IO of this operation that ended at `after` since the begin of the phase.
+    fn count(
+        &mut self,
+        load: &Load,
+        (ended, operation): (&IoDone, IoOperation),
+        latency: Duration,
+        after: Duration,
+    ) {
+        if ended.outcome.is_err() {
+            return;
+        }
+        match (operation, &mut self.writes, &mut self.fsyncs) {
+            (IoOperation::Fsync, _, Some(fsyncs)) => return fsyncs.record(latency),
+            (IoOperation::Write, Some(writes), _) => writes.record(latency),
+            _ => self.latencies.record(latency),
+        }
+        self.ios += 1;
+        self.bytes += u64::from(load.length_bytes);
+        self.cached.count(ended.cached);
+        let Some(interval) = self.interval else { return };
+        let number = usize::try_from(after.as_nanos() / interval.as_nanos().max(1)).unwrap_or(usize::MAX);
+        // IOs that end after the phase's duration are in no interval.
+        if let Some(interval) = self.intervals.get_mut(number) {
+            interval.ios += 1;
+            interval.latency += latency;
+            interval.longest = interval.longest.max(latency);
         }
     }
 
     fn add(&mut self, other: &Self) {
         self.latencies.add(&other.latencies);
+        add_latencies(&mut self.writes, other.writes.as_deref());
+        add_latencies(&mut self.fsyncs, other.fsyncs.as_deref());
+        self.intervals.resize(self.intervals.len().max(other.intervals.len()), Interval::default());
+        for (own, other) in self.intervals.iter_mut().zip(&other.intervals) {
+            own.ios += other.ios;
+            own.latency += other.latency;
+            own.longest = own.longest.max(other.longest);
+        }
+        self.verified += other.verified;
         self.ios += other.ios;
         self.in_time += other.in_time;
         self.bytes += other.bytes;
@@ -137,6 +272,18 @@ impl Counters {
         self.unissued += other.unissued;
         self.elapsed = self.elapsed.max(other.elapsed);
     }
+}
+
+fn add_latencies(own: &mut Option<Box<Latencies>>, other: Option<&Latencies>) {
+    if let Some(other) = other {
+        own.get_or_insert_default().add(other);
+    }
+}
+
+/// The number of whole intervals in a duration.
+fn intervals_of(duration: Duration, interval: Duration) -> usize {
+    let count = duration.as_nanos() / interval.as_nanos().max(1);
+    usize::try_from(count).map_or(limits::INTERVALS_MAX, |count| count.min(limits::INTERVALS_MAX))
 }
 
 /// Result of a run.
@@ -151,6 +298,8 @@ pub struct Measured {
     pub own_cpu: Duration,
     /// Processor time of the process at the other side.
     pub peer_cpu: Option<Duration>,
+    /// Events of this process's threads in the measured phase, if they were to be counted.
+    pub events: Option<Events<u64>>,
     /// Wall-clock time between the samples of processor time.
     pub wall: Duration,
     /// The failure that ended it early.
@@ -243,6 +392,18 @@ struct Frame<'a> {
     bounds: Bounds,
     clock: &'a dyn Clock,
     ending: Ending<'a>,
+}
+
+/// Submits the next IO of a sequence, and returns its operation.
+fn submit(target: &mut dyn Target, load: &Load, slot: u32, next: Next) -> Result<IoOperation, TargetError> {
+    let Next { operation, device, offset_bytes } = next;
+    let length_bytes = load.length_bytes;
+    if load.verify && operation == IoOperation::Write {
+        let memory = target.memory(slot).ok_or(TargetError::Unsupported { what: "verifying writes" })?;
+        stamp::fill(&mut memory[..length_bytes as usize], device, offset_bytes, load.seed);
+    }
+    target.submit(Io { slot, operation, device, offset_bytes, length_bytes })?;
+    Ok(operation)
 }
 
 fn check(run: &Run<'_>) -> Result<(), DriveError> {

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::places::Places;
-use super::{Arrivals, Counters, Frame, Load};
+use super::sequence::Sequence;
+use super::{Arrivals, Counters, Frame, Load, submit};
 use crate::limits::LATE_AFTER;
-use crate::target::{Io, IoDone, Target, TargetError, Wait};
+use crate::target::{IoDone, IoOperation, Target, TargetError, Wait};
 
 /// A wait shorter than this is spent polling, because a sleeping thread would wake up too late.
 const POLL_BELOW: Duration = Duration::from_micros(80);
@@ -49,7 +49,7 @@ impl Schedule {
 pub(super) fn run(
     target: &mut dyn Target,
     load: &Load,
-    places: &mut Places,
+    sequence: &mut Sequence,
     mut schedule: Schedule,
     frame: Frame<'_>,
     counters: &mut Counters,
@@ -59,7 +59,7 @@ pub(super) fn run(
     let begun = clock.now();
     let mut end = begun + bounds.duration;
     let mut free: Vec<u32> = (0..depth).rev().collect();
-    let mut intended = vec![begun; depth as usize];
+    let mut intended = vec![(begun, IoOperation::Read); depth as usize];
     let mut done: Vec<IoDone> = Vec::with_capacity(depth as usize);
     let mut left = bounds.count_max.unwrap_or(u64::MAX);
     let mut now = begun;
@@ -70,14 +70,15 @@ pub(super) fn run(
         let mut submitted = false;
         while now < end && left > 0 && schedule.next <= now && !free.is_empty() {
             let Some(slot) = free.pop() else { break };
-            let Load { operation, length_bytes, region, .. } = *load;
-            let offset_bytes = places.next();
-            target.submit(Io { slot, operation, device: region.device, offset_bytes, length_bytes })?;
-            intended[slot as usize] = schedule.next;
-            counters.late += u64::from(now.saturating_duration_since(schedule.next) > LATE_AFTER);
-            schedule.advance();
-            left -= 1;
+            let operation = submit(target, load, slot, sequence.next())?;
+            intended[slot as usize] = (schedule.next, operation);
             submitted = true;
+            // A flush is no IO of the schedule.
+            if operation != IoOperation::Fsync {
+                counters.late += u64::from(now.saturating_duration_since(schedule.next) > LATE_AFTER);
+                schedule.advance();
+                left -= 1;
+            }
         }
         let idle = free.len() == depth as usize;
         let over = now >= end || left == 0;
@@ -103,9 +104,11 @@ pub(super) fn run(
         now = clock.now();
         counters.elapsed = now.saturating_duration_since(begun);
         for ended in done.drain(..) {
-            counters.count(load, &ended, now.saturating_duration_since(intended[ended.slot as usize]));
+            let (since, operation) = intended[ended.slot as usize];
+            let latency = now.saturating_duration_since(since);
+            counters.count(load, (&ended, operation), latency, counters.elapsed);
             ended.outcome?;
-            counters.in_time += u64::from(now <= end);
+            counters.in_time += u64::from(now <= end && operation != IoOperation::Fsync);
             free.push(ended.slot);
         }
     }

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::places::Places;
-use super::{Arrivals, Bounds, Counters, Distribution, Ending, Frame, Load, Pace, Region, closed, open};
+use super::sequence::Sequence;
+use super::{Arrivals, Bounds, Counters, Ending, Frame, Load, Pace, Region, closed, open};
 use crate::clock::Clock;
-use crate::target::{Io, IoDone, IoOperation, Target, TargetError, Wait};
+use crate::target::{Io, IoDone, Target, TargetError, Wait};
 
 /// A clock that advances only when it is moved.
 #[derive(Clone)]
@@ -82,13 +82,10 @@ impl Target for Stalling {
 /// Runs two seconds of a load at half of the target's rate; the target stalls in the middle.
 fn latencies(pace: Pace, bounds: Bounds) -> Counters {
     let load = Load {
-        operation: IoOperation::Read,
         region: Region { device: 0, offset_bytes: 0, length_bytes: 1 << 30 },
-        length_bytes: 4096,
-        depth: 1,
-        distribution: Distribution::Uniform,
         pace,
         seed: 11,
+        ..Load::default()
     };
     let clock = VirtualClock(Rc::new(Cell::new(Instant::now())));
     let begun = clock.now();
@@ -98,15 +95,15 @@ fn latencies(pace: Pace, bounds: Bounds) -> Counters {
         stalled: Cell::new(false),
         queue: RefCell::default(),
     };
-    let mut places = Places::new(load.region, load.length_bytes, load.distribution, load.seed).unwrap();
+    let mut sequence = Sequence::new(&load, 0, 1).unwrap();
     let never = AtomicBool::new(false);
     let frame = Frame { bounds, clock: &clock, ending: Ending { asked: &never, failed: &never } };
     let mut counters = Counters::default();
     let ran = match pace {
-        Pace::Closed => closed::run(&mut target, &load, &mut places, frame, &mut counters),
+        Pace::Closed => closed::run(&mut target, &load, &mut sequence, frame, &mut counters),
         Pace::Open { rate, arrivals } => {
             let schedule = open::Schedule::new(begun, rate, arrivals, load.seed);
-            open::run(&mut target, &load, &mut places, schedule, frame, &mut counters)
+            open::run(&mut target, &load, &mut sequence, schedule, frame, &mut counters)
         }
     };
     ran.unwrap();

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
-use super::places::Places;
+use super::sequence::Sequence;
 use super::{
-    Bounds, Counters, DriveError, Ending, Frame, MakeTarget, Measured, Pace, Run, check, closed, open,
+    Bounds, Counters, DriveError, Ending, Frame, MakeTarget, Measured, Pace, Run, check, closed, open, verify,
 };
 use crate::clock::SystemClock;
 use crate::cpu::CpuSample;
+use crate::events::EventCounters;
 use crate::target::{Target, TargetError};
 
 /// Runs a load on targets that `make` creates.
@@ -26,6 +27,7 @@ use crate::target::{Target, TargetError};
 pub fn drive(run: &Run<'_>, make: &MakeTarget<'_>) -> Result<Measured, DriveError> {
     check(run)?;
     let failed = AtomicBool::new(false);
+    let mut events = run.counts_events.then(EventCounters::open);
     std::thread::scope(|scope| {
         let mut members = Vec::with_capacity(run.connections as usize);
         for connection in 0..run.connections {
@@ -43,14 +45,23 @@ pub fn drive(run: &Run<'_>, make: &MakeTarget<'_>) -> Result<Measured, DriveErro
                 return Err(error);
             }
         }
-        Ok(lead(run, &members))
+        Ok(lead(run, &members, events.as_mut()))
     })
 }
 
 /// The leader's handle of a connection. Dropping it ends the thread.
 struct Member {
-    orders: Sender<Bounds>,
+    orders: Sender<Order>,
     reports: Receiver<Report>,
+}
+
+/// What a connection does next.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    /// Runs the load; only the measured phase counts its intervals.
+    Run { bounds: Bounds, is_measured: bool },
+    /// Reads and compares what was written.
+    Verify,
 }
 
 enum Report {
@@ -59,26 +70,38 @@ enum Report {
     Ran(Box<Counters>, Option<TargetError>),
 }
 
-fn lead(run: &Run<'_>, members: &[Member]) -> Measured {
+fn lead(run: &Run<'_>, members: &[Member], mut events: Option<&mut EventCounters>) -> Measured {
     let peer = |pid: Option<u32>| pid.and_then(CpuSample::of);
     let warm_up = Bounds { duration: run.warm_up, count_max: None };
+    let warm_up = Order::Run { bounds: warm_up, is_measured: false };
     let failure = if run.warm_up.is_zero() { None } else { phase(members, warm_up).1 };
     let (own_before, peer_before) = (CpuSample::of_this_process(), peer(run.peer));
+    if let Some(events) = &mut events {
+        events.begin();
+    }
     let begun = Instant::now();
     let (counters, failure) = match failure {
         Some(failure) => (Counters::default(), Some(failure)),
-        None => phase(members, run.bounds),
+        None => phase(members, Order::Run { bounds: run.bounds, is_measured: true }),
     };
     let wall = begun.elapsed();
+    let events = events.map(EventCounters::counted);
     let (own_after, peer_after) = (CpuSample::of_this_process(), peer(run.peer));
     let used = |before: Option<CpuSample>, after: Option<CpuSample>| Some(after?.since(&before?));
     let stopped = run.stop.load(Ordering::Relaxed);
+    let (mut counters, mut failure) = (counters, failure);
+    if run.load.verify && failure.is_none() {
+        let (verified, differs) = phase(members, Order::Verify);
+        counters.verified = verified.verified;
+        failure = differs;
+    }
     let whole = failure.is_none() && !stopped && run.bounds.count_max.is_none();
     Measured {
         iops: rate(&counters, if whole { Some(run.bounds) } else { None }),
         counters,
         own_cpu: used(own_before, own_after).unwrap_or_default(),
         peer_cpu: used(peer_before, peer_after),
+        events,
         wall,
         failure,
         stopped,
@@ -95,11 +118,11 @@ fn rate(counters: &Counters, bounds: Option<Bounds>) -> f64 {
 }
 
 /// Runs one phase on all connections.
-fn phase(members: &[Member], bounds: Bounds) -> (Counters, Option<TargetError>) {
+fn phase(members: &[Member], order: Order) -> (Counters, Option<TargetError>) {
     let (mut all, mut first) = (Counters::default(), None);
     for member in members {
         // The missing report of an ended thread is noticed below.
-        let _sent = member.orders.send(bounds);
+        let _sent = member.orders.send(order);
     }
     for member in members {
         if let Ok(Report::Ran(counters, failure)) = member.reports.recv() {
@@ -116,9 +139,9 @@ fn member(
     connection: u32,
     make: &MakeTarget<'_>,
     failed: &AtomicBool,
-    (orders, reports): (&Receiver<Bounds>, &Sender<Report>),
+    (orders, reports): (&Receiver<Order>, &Sender<Report>),
 ) {
-    let (mut target, mut places) = match ready(run, connection, make) {
+    let (mut target, mut sequence) = match ready(run, connection, make) {
         Ok(ready) => ready,
         Err(error) => {
             // The leader waits for this report before it does anything else.
@@ -129,17 +152,23 @@ fn member(
     if reports.send(Report::Ready).is_err() {
         return;
     }
-    for (phase, bounds) in (0_u64..).zip(orders.iter()) {
-        let mut counters = Counters::default();
+    let load = &run.load;
+    for (phase, order) in (0_u64..).zip(orders.iter()) {
+        let (bounds, interval) = match order {
+            Order::Run { bounds, is_measured } => (bounds, run.interval.filter(|_| is_measured)),
+            Order::Verify => (run.bounds, None),
+        };
+        let mut counters = Counters::of(load, interval, bounds.duration);
         let ending = Ending { asked: run.stop, failed };
         let frame = Frame { bounds, clock: &SystemClock, ending };
-        let seed = run.load.seed ^ (u64::from(connection) << 32) ^ (phase << 60);
-        let ran = match run.load.pace {
-            Pace::Closed => closed::run(&mut *target, &run.load, &mut places, frame, &mut counters),
-            Pace::Open { rate, arrivals } => {
+        let seed = load.seed ^ (u64::from(connection) << 32) ^ (phase << 60);
+        let ran = match (order, load.pace) {
+            (Order::Verify, _) => verify::run(&mut *target, load, &mut sequence, &mut counters),
+            (_, Pace::Closed) => closed::run(&mut *target, load, &mut sequence, frame, &mut counters),
+            (_, Pace::Open { rate, arrivals }) => {
                 let rate = rate / f64::from(run.connections);
                 let schedule = open::Schedule::new(Instant::now(), rate, arrivals, seed);
-                open::run(&mut *target, &run.load, &mut places, schedule, frame, &mut counters)
+                open::run(&mut *target, load, &mut sequence, schedule, frame, &mut counters)
             }
         };
         if ran.is_err() {
@@ -155,24 +184,19 @@ fn ready(
     run: &Run<'_>,
     connection: u32,
     make: &MakeTarget<'_>,
-) -> Result<(Box<dyn Target>, Places), DriveError> {
-    let load = &run.load;
-    if run.pin {
-        let cores = rackscan_device::allowed_cores();
-        // Without any core, the device crate reports its own error.
-        let core = cores.get(connection as usize % cores.len().max(1)).copied().unwrap_or(usize::MAX);
-        rackscan_device::pin_current_thread(core)?;
+) -> Result<(Box<dyn Target>, Sequence), DriveError> {
+    if !run.cores.is_empty() {
+        rackscan_device::pin_current_thread(run.cores[connection as usize % run.cores.len()])?;
     }
-    let seed = load.seed.wrapping_add(u64::from(connection).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let places = Places::new(load.region, load.length_bytes, load.distribution, seed)?;
+    let sequence = Sequence::new(&run.load, connection, run.connections)?;
     let target = make(connection).map_err(|source| DriveError::Target { connection, source })?;
-    Ok((target, places))
+    Ok((target, sequence))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drive::{Distribution, Load, Region};
+    use crate::drive::{IoMix, Load, Region};
     use crate::target::{Io, IoDone, IoOperation, Wait};
     use std::sync::atomic::AtomicU64;
     use std::time::Duration;
@@ -213,19 +237,19 @@ mod tests {
     fn a_run(stop: &AtomicBool, bounds: Bounds) -> Run<'_> {
         Run {
             load: Load {
-                operation: IoOperation::Read,
+                mix: IoMix::Only(IoOperation::Read),
                 region: Region { device: 0, offset_bytes: 0, length_bytes: 1 << 20 },
                 length_bytes: 4096,
                 depth: 3,
-                distribution: Distribution::Uniform,
-                pace: Pace::Closed,
-                seed: 1,
+                ..Load::default()
             },
             connections: 3,
             warm_up: Duration::ZERO,
             bounds,
             peer: Some(std::process::id()),
-            pin: false,
+            cores: &[],
+            interval: None,
+            counts_events: false,
             stop,
         }
     }

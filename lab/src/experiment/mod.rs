@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use rackscan_device::{Access, Device};
+use rackscan_device::{Access, Device, allowed_cores};
 use rackscan_fabric::Wire;
 use rackscan_format::ids::NodeId;
 use rackscan_format::message::IoKind;
@@ -31,11 +31,11 @@ pub use host::{NodeHost, RunningNode};
 pub use line::{CpuPerIo, PointLine};
 
 use crate::core_use::{CoreUse, watch};
-use crate::drive::{Bounds, Distribution, DriveError, Load, Measured, Pace, Region, Run, drive};
+use crate::drive::{Bounds, Distribution, DriveError, IoMix, Load, Measured, Pace, Region, Run, drive};
 use crate::fio::{FioError, FioLoad};
 use crate::limits::NODE_PATIENCE;
 use crate::record::Provenance;
-use crate::target::{IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError};
+use crate::target::{IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError, UringShape};
 use line::{Common, Turn, Turns};
 
 /// One experiment.
@@ -218,9 +218,9 @@ impl Experiment {
         if mode == Mode::Fio {
             return Ok((Some(self.fio(bench, case)?), None));
         }
+        let cores = if case.node.pin { allowed_cores() } else { Vec::new() };
         let run = Run {
             load: Load {
-                operation: IoOperation::Read,
                 region: bench.region,
                 length_bytes: case.size_bytes,
                 depth: case.depth,
@@ -228,12 +228,15 @@ impl Experiment {
                 pace: self.pace,
                 // Every mode reads the same offsets in one round.
                 seed: self.seed.wrapping_add(round.into()),
+                ..Load::default()
             },
             connections: case.connections,
             warm_up: self.warm_up,
             bounds: self.bounds,
             peer: bench.node.pid.filter(|_| mode != Mode::Local),
-            pin: case.node.pin,
+            cores: &cores,
+            interval: None,
+            counts_events: false,
             stop,
         };
         let batch = AtomicU32::new(0);
@@ -267,7 +270,7 @@ impl Experiment {
         let Case { depth, size_bytes: slot_bytes, .. } = *case;
         let (devices, options) = (vec![device], LocalOptions { depth, slot_bytes });
         Ok(match case.local_io() {
-            IoKind::Uring => Box::new(Local::uring(devices, options)?),
+            IoKind::Uring => Box::new(Local::uring(devices, UringShape::USUAL, options)?),
             IoKind::Pread if case.reads_itself() => Box::new(Local::blocking(devices, options)?),
             IoKind::Pread => Box::new(Local::pread(devices, case.node.io_threads.into(), options)?),
         })
@@ -294,6 +297,9 @@ impl Experiment {
         let load = FioLoad {
             path: &bench.here()?.1,
             region: bench.region,
+            mix: IoMix::Only(IoOperation::Read),
+            distribution: self.distribution,
+            fsync_every: None,
             size_bytes: case.size_bytes,
             jobs: case.connections,
             depth: case.depth,

@@ -333,6 +333,7 @@ fn count(counters: &mut Counters, flight: Flight, now: Instant, cached: Option<C
     match flight.operation {
         IoOperation::Read => counters.read_bytes += bytes,
         IoOperation::Write => counters.written_bytes += bytes,
+        IoOperation::Trim | IoOperation::Fsync => unreachable!("traces hold reads and writes"),
     }
 }
 

@@ -85,6 +85,34 @@ pub enum TargetError {
         /// The wire.
         wire: String,
     },
+    /// The target cannot do this.
+    #[error("{what} is not possible here: only devices of this host can do it")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// A range of a device could not be trimmed.
+    #[error("trimming {length_bytes} bytes at byte {offset_bytes} of {device} failed: {source}")]
+    Trim {
+        /// The device.
+        device: String,
+        /// Begin of the range.
+        offset_bytes: u64,
+        /// Length of the range.
+        length_bytes: u32,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// Bytes that were written are not on the device.
+    #[error(
+        "device {device} of the load has other bytes at byte {offset_bytes} than were written there last"
+    )]
+    Differs {
+        /// Index of the device.
+        device: u16,
+        /// Offset of the first wrong byte, rounded down to eight.
+        offset_bytes: u64,
+    },
     /// A slot's memory is out of bounds: a bug.
     #[error(transparent)]
     Memory(#[from] OutOfBounds),
@@ -95,7 +123,9 @@ impl TargetError {
     #[must_use]
     pub fn ends_the_target(&self) -> bool {
         match self {
-            Self::NoSuchSlot { .. } | Self::SlotBusy { .. } | Self::BadLength { .. } => false,
+            Self::NoSuchSlot { .. } | Self::SlotBusy { .. } | Self::BadLength { .. } | Self::Trim { .. } => {
+                false
+            }
             Self::Refused(reason) => matches!(reason, SubmitError::Enter { .. }),
             Self::Fault(fault) => fault.must_stop(),
             Self::BadShape { .. }
@@ -106,6 +136,8 @@ impl TargetError {
             | Self::Reap(_)
             | Self::Lost { .. }
             | Self::NoWire { .. }
+            | Self::Unsupported { .. }
+            | Self::Differs { .. }
             | Self::Memory(_) => true,
             Self::ByNode { refusal } => refusal.code == RefusalCode::Stopping,
         }

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use rackscan_device::{
-    BlockingIo, BufferPool, Completion, Device, DeviceIndex, DeviceIo, HandOver, IoMemory, PreadPool, Read,
-    Ring, RingConfig, ThreadedConfig, Token, Wait as DeviceWait, Write, limits::IO_ALIGN_BYTES,
+    BlockingIo, BufferPool, Completion, Device, DeviceIndex, DeviceIo, Fsync, HandOver, IoMemory, PreadPool,
+    Read, Ring, RingConfig, RingMode, ThreadedConfig, Token, Wait as DeviceWait, Write,
+    limits::IO_ALIGN_BYTES,
 };
 
 use super::{Io, IoDone, IoOperation, Target, TargetError, Wait};
@@ -28,12 +29,30 @@ pub struct LocalOptions {
     pub slot_bytes: u32,
 }
 
+/// How a ring hands IOs to the kernel, and notices their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UringShape {
+    /// When an IO is handed over.
+    pub hand_over: HandOver,
+    /// Who takes it, and how its end is noticed.
+    pub mode: RingMode,
+}
+
+impl UringShape {
+    /// Each IO at once, with interrupts.
+    pub const USUAL: Self = Self { hand_over: HandOver::EachAtOnce, mode: RingMode::Interrupts };
+}
+
 /// A target over devices of this host.
 #[derive(Debug)]
 pub struct Local<D> {
     io: D,
+    /// The devices, for what the ring cannot do.
+    devices: Vec<Arc<Device>>,
     slot_bytes: u32,
     memory: Vec<Option<IoMemory>>,
+    /// Trims, which end when they are submitted.
+    ended: Vec<IoDone>,
 }
 
 impl Local<Ring> {
@@ -42,11 +61,16 @@ impl Local<Ring> {
     ///
     /// # Errors
     /// [`TargetError`]: a shape outside the limits, no memory, or no io_uring.
-    pub fn uring(devices: Vec<Arc<Device>>, options: LocalOptions) -> Result<Self, TargetError> {
+    pub fn uring(
+        devices: Vec<Arc<Device>>,
+        shape: UringShape,
+        options: LocalOptions,
+    ) -> Result<Self, TargetError> {
         let pool = pool(options)?;
-        let (depth, hand_over) = (options.depth, HandOver::EachAtOnce);
-        let ring = Ring::new(RingConfig { depth, devices, buffers: Some(pool.clone()), hand_over })?;
-        Self::over(ring, &pool, options)
+        let UringShape { hand_over, mode } = shape;
+        let (depth, buffers) = (options.depth, Some(pool.clone()));
+        let config = RingConfig { depth, devices: devices.clone(), buffers, hand_over, mode };
+        Ok(Self { devices, ..Self::over(Ring::new(config)?, &pool, options)? })
     }
 }
 
@@ -61,9 +85,13 @@ impl Local<PreadPool> {
         options: LocalOptions,
     ) -> Result<Self, TargetError> {
         let pool = pool(options)?;
-        let config =
-            ThreadedConfig { depth: options.depth, devices, cores: Vec::new(), name: "lab io".to_owned() };
-        Self::over(PreadPool::new(config, threads)?, &pool, options)
+        let config = ThreadedConfig {
+            depth: options.depth,
+            devices: devices.clone(),
+            cores: Vec::new(),
+            name: "lab io".to_owned(),
+        };
+        Ok(Self { devices, ..Self::over(PreadPool::new(config, threads)?, &pool, options)? })
     }
 }
 
@@ -74,8 +102,9 @@ impl Local<BlockingIo> {
     /// [`TargetError`]: a shape outside the limits, or no memory.
     pub fn blocking(devices: Vec<Arc<Device>>, options: LocalOptions) -> Result<Self, TargetError> {
         let pool = pool(options)?;
-        let config = ThreadedConfig { depth: options.depth, devices, ..ThreadedConfig::default() };
-        Self::over(BlockingIo::new(config)?, &pool, options)
+        let config =
+            ThreadedConfig { depth: options.depth, devices: devices.clone(), ..ThreadedConfig::default() };
+        Ok(Self { devices, ..Self::over(BlockingIo::new(config)?, &pool, options)? })
     }
 }
 
@@ -98,7 +127,7 @@ impl<D: DeviceIo> Local<D> {
             random.fill(&mut buffer);
             memory.push(Some(IoMemory::Buffer(buffer)));
         }
-        Ok(Self { io, slot_bytes, memory })
+        Ok(Self { io, devices: Vec::new(), slot_bytes, memory, ended: Vec::with_capacity(depth as usize) })
     }
 
     /// The device IO.
@@ -125,6 +154,18 @@ impl<D: DeviceIo> Local<D> {
         }
         place.take().ok_or(TargetError::SlotBusy { slot })
     }
+
+    fn trim(&self, io: Io) -> Result<(), TargetError> {
+        let Io { device, offset_bytes, length_bytes, .. } = io;
+        let device = self.devices.get(usize::from(device));
+        let device = device.ok_or(TargetError::Unsupported { what: "trimming" })?;
+        device.trim(offset_bytes, length_bytes.into()).map_err(|errno| TargetError::Trim {
+            device: device.path().display().to_string(),
+            offset_bytes,
+            length_bytes,
+            source: errno.into(),
+        })
+    }
 }
 
 /// Allocates the memory for the slots of one target.
@@ -150,6 +191,13 @@ impl<D: DeviceIo> Target for Local<D> {
         self.memory.len().saturating_as::<u32>()
     }
 
+    fn memory(&mut self, slot: u32) -> Option<&mut [u8]> {
+        match self.memory.get_mut(slot as usize)? {
+            Some(IoMemory::Buffer(buffer)) => Some(buffer),
+            _ => None,
+        }
+    }
+
     fn submit(&mut self, io: Io) -> Result<(), TargetError> {
         let memory = self.take(io)?;
         let Io { slot, operation, device, offset_bytes, length_bytes } = io;
@@ -163,6 +211,21 @@ impl<D: DeviceIo> Target for Local<D> {
                 let write = Write { device, offset_bytes, length_bytes, from: memory, token };
                 self.io.submit_write(write).err().map(|refused| (refused.request.from, refused.reason))
             }
+            IoOperation::Trim => {
+                self.memory[slot as usize] = Some(memory);
+                let outcome = self.trim(io);
+                self.ended.push(IoDone { slot, outcome, cached: None });
+                return Ok(());
+            }
+            IoOperation::Fsync => {
+                // The slot keeps its memory: a flush has none.
+                let refused = self.io.submit_fsync(Fsync { device, token }).err();
+                let Some(refused) = refused else {
+                    self.memory[slot as usize] = Some(memory);
+                    return Ok(());
+                };
+                Some((memory, refused.reason))
+            }
         };
         let Some((memory, reason)) = refused else { return Ok(()) };
         self.memory[slot as usize] = Some(memory);
@@ -174,23 +237,26 @@ impl<D: DeviceIo> Target for Local<D> {
     }
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<IoDone>) -> Result<(), TargetError> {
-        let Self { io, memory: places, .. } = self;
+        let Self { io, memory: places, ended, .. } = self;
         let wait = match wait {
+            _ if !ended.is_empty() => DeviceWait::Now,
             Wait::Now => DeviceWait::Now,
             Wait::ForOne => DeviceWait::ForOne,
             Wait::Until(moment) => DeviceWait::Until(moment),
         };
+        done.append(ended);
         io.reap(wait, &mut |completion| {
-            let (Completion::Read { token, memory, outcome } | Completion::Write { token, memory, outcome }) =
-                completion
-            else {
-                return;
+            let (token, memory, outcome) = match completion {
+                Completion::Read { token, memory, outcome }
+                | Completion::Write { token, memory, outcome } => (token, Some(memory), outcome),
+                Completion::Fsync { token, outcome } => (token, None, outcome),
+                Completion::Ready { .. } => return,
             };
-            let Ok(slot) = u32::try_from(token.0) else { return };
-            if let Some(place) = places.get_mut(slot as usize) {
-                *place = Some(memory);
-                done.push(IoDone { slot, outcome: outcome.map_err(TargetError::Fault), cached: None });
+            let slot = u32::try_from(token.0).expect("tokens are numbers of slots");
+            if let Some(memory) = memory {
+                places[slot as usize] = Some(memory);
             }
+            done.push(IoDone { slot, outcome: outcome.map_err(TargetError::Fault), cached: None });
         })?;
         Ok(())
     }
@@ -272,7 +338,8 @@ mod tests {
     #[test]
     fn shapes_outside_the_limits_are_refused_with_the_numbers() {
         for (depth, slot_bytes) in [(0, 4096), (limits::DEPTH_MAX + 1, 512), (1, 0), (1, 1 << 21)] {
-            let refused = Local::uring(Vec::new(), LocalOptions { depth, slot_bytes }).unwrap_err();
+            let refused =
+                Local::uring(Vec::new(), UringShape::USUAL, LocalOptions { depth, slot_bytes }).unwrap_err();
             assert!(refused.to_string().contains(&depth.to_string()), "{refused}");
         }
     }

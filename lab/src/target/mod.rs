@@ -21,7 +21,7 @@ use std::time::Instant;
 pub use error::TargetError;
 #[cfg(test)]
 pub(crate) use local::pool;
-pub use local::{Local, LocalOptions};
+pub use local::{Local, LocalOptions, UringShape};
 pub use remote::{LineOptions, Remote};
 
 /// Operations of an IO.
@@ -31,6 +31,10 @@ pub enum IoOperation {
     Read,
     /// From the slot's memory, which holds random bytes, to the device.
     Write,
+    /// Frees the blocks of the range, which reads as zeroes afterwards.
+    Trim,
+    /// Makes all writes of the device durable that have ended; offset and length do not matter.
+    Fsync,
 }
 
 impl fmt::Display for IoOperation {
@@ -38,6 +42,8 @@ impl fmt::Display for IoOperation {
         out.write_str(match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Trim => "trim",
+            Self::Fsync => "fsync",
         })
     }
 }
@@ -47,7 +53,7 @@ impl fmt::Display for IoOperation {
 pub struct Io {
     /// The slot: an index below [`Target::depth`], with memory of its own.
     pub slot: u32,
-    /// Read or write.
+    /// What it does.
     pub operation: IoOperation,
     /// Index of the target's device.
     pub device: u16,
@@ -118,6 +124,11 @@ pub enum Wait {
 pub trait Target {
     /// Maximum IOs in flight, and the number of slots.
     fn depth(&self) -> u32;
+
+    /// The memory of a slot that has nothing in flight; `None` if the target does not give it out.
+    fn memory(&mut self, _slot: u32) -> Option<&mut [u8]> {
+        None
+    }
 
     /// Accepts an IO. The target may hold it back until [`Target::flush`] or [`Target::reap`], to
     /// send several together.

@@ -196,7 +196,7 @@ impl Remote {
                 }));
                 self.line.read(id, &self.reads)?;
             }
-            (Asks::Transfers, IoOperation::Write) => {
+            (Asks::Transfers, _) => {
                 let source_offset_bytes = place(slot);
                 let device = device_id(device);
                 self.line
@@ -224,6 +224,11 @@ impl Target for Remote {
         }
         if *busy {
             return Err(TargetError::SlotBusy { slot });
+        }
+        match io.operation {
+            IoOperation::Read | IoOperation::Write => {}
+            IoOperation::Trim => return Err(TargetError::Unsupported { what: "trimming" }),
+            IoOperation::Fsync => return Err(TargetError::Unsupported { what: "flushing" }),
         }
         *busy = true;
         self.waiting.push(io);

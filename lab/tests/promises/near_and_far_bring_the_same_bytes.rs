@@ -8,7 +8,7 @@ use rackscan_fabric::Wire;
 use rackscan_format::message::BridgeKind;
 use rackscan_lab::{
     Cached, Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, NodeHost, NodeShape, Remote, Target,
-    TargetError, Wait,
+    TargetError, UringShape, Wait,
 };
 
 use super::support::{NodeFolder, REACTOR};
@@ -73,7 +73,7 @@ fn local_and_remote_reads_bring_the_bytes_of_the_file() {
     let device = Arc::new(Device::open(node_folder.device(), Access::ReadOnly).unwrap());
     let options = LocalOptions { depth: DEPTH, slot_bytes: 65_536 };
     let ios = ios(IoOperation::Read, 8192);
-    let mut ring = Local::uring(vec![Arc::clone(&device)], options).unwrap();
+    let mut ring = Local::uring(vec![Arc::clone(&device)], UringShape::USUAL, options).unwrap();
     let mut threads = Local::pread(vec![device], 3, options).unwrap();
     carry_out(&mut ring, &ios);
     carry_out(&mut threads, &ios);

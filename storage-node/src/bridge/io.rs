@@ -37,8 +37,8 @@ impl BridgeIo {
         let (depth, devices) = (config.reactor_depth, node.store.devices().to_vec());
         let bridge = config.bridge_status();
         if bridge.io == IoKind::Uring {
-            let hand_over = HandOver::EachAtOnce;
-            let ring = Ring::new(RingConfig { depth, devices, buffers: Some(buffers), hand_over })?;
+            let (buffers, hand_over) = (Some(buffers), HandOver::EachAtOnce);
+            let ring = Ring::new(RingConfig { depth, devices, buffers, hand_over, ..RingConfig::default() })?;
             return Ok(Self::Ring(Box::new(ring)));
         }
         let cores = config.cores_of_io(number);

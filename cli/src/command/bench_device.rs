@@ -1,0 +1,415 @@
+//! `rackscan lab device`: measures devices of this host under reads, writes, mixes and trims.
+//!
+//! Invariants
+//! - Devices that the user names are written only with `--overwrite`, and only if they hold nothing.
+//! - If the measurement ends early, its lines and table so far are printed before the error.
+
+use super::bench::{append_lines, publish};
+use crate::{
+    args::{BenchDevice, Layout},
+    cluster::own_folder,
+    failure::{Failure, at_path},
+    output::{Cell, TextTable},
+    progress,
+};
+use rackscan_lab::{
+    Arrivals, Bounds, Pace, Provenance, Region, Spread, allowed_cores,
+    devices::{
+        DeviceAxes, DeviceCase, DeviceExperiment, DeviceLine, IoEngine, Measurement, StopRule, best_below,
+        check_writable, job::Job, report,
+    },
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+/// Maximum number of devices of one measurement.
+const DEVICES_MAX: usize = 64;
+/// The longest turn of a job file that ends by its size.
+const TURN_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Measures the grid that the options, or a job file, describe.
+pub(crate) fn run(asked: &BenchDevice) -> Result<(), Failure> {
+    let jobs = match &asked.job {
+        Some(path) => jobs(asked, path)?,
+        None => vec![asked.clone()],
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
+    }
+    let mut all = Vec::new();
+    let mut ended = Ok(());
+    for job in &jobs {
+        ended = measure(job, &stop, &mut all);
+        if ended.is_err() {
+            break;
+        }
+    }
+    tell(asked, &mut all)?;
+    ended
+}
+
+/// The jobs of a file as options; what a job does not say is taken from the command line.
+fn jobs(asked: &BenchDevice, path: &Path) -> Result<Vec<BenchDevice>, Failure> {
+    let text = fs::read_to_string(path).map_err(at_path(path))?;
+    let jobs = Job::parse(&text).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+    let of = |job: Job| {
+        let count =
+            job.size_bytes.filter(|_| !job.is_time_based).map(|size| size / u64::from(job.block_bytes));
+        if count.is_none() && job.runtime.is_none() {
+            let name = &job.name;
+            return Err(Failure::Usage(format!(
+                "{}: the job [{name}] has no end; give it a runtime or a size",
+                path.display()
+            )));
+        }
+        Ok(BenchDevice {
+            file_size: job.size_bytes.unwrap_or(asked.file_size),
+            region: job.size_bytes.filter(|_| !job.files.is_empty()),
+            folder: job.directory.unwrap_or_else(|| asked.folder.clone()),
+            devices: job.files,
+            workloads: vec![job.mix],
+            patterns: vec![job.distribution],
+            sizes: vec![job.block_bytes],
+            threads: vec![job.threads],
+            depths: vec![job.depth],
+            engines: vec![job.engine],
+            fsync_every: job.fsync_every,
+            verify: job.verify,
+            seconds: job.runtime.unwrap_or(TURN_MAX).as_secs_f64(),
+            warm_up: job.warm_up.as_secs_f64(),
+            open_loop: job.rate,
+            count,
+            ..asked.clone()
+        })
+    };
+    jobs.into_iter().map(of).collect()
+}
+
+/// A file that this command created; it is removed with this value.
+struct OwnFile {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl OwnFile {
+    /// Creates and writes it: reads of blocks that were never written do not reach the device.
+    fn create(folder: &Path, bytes: u64) -> Result<Self, Failure> {
+        let folder = own_folder(folder)?;
+        let made = tempfile::Builder::new().prefix("rackscan-lab-device-").tempdir_in(&folder);
+        let made = made.map_err(at_path(&folder))?;
+        let path = made.path().join("device");
+        rackscan_device::Device::create(&path, bytes).map_err(|error| Failure::Runtime(error.to_string()))?;
+        Ok(Self { path, _folder: made })
+    }
+}
+
+fn measure(job: &BenchDevice, stop: &AtomicBool, all: &mut Vec<Measurement>) -> Result<(), Failure> {
+    let own = match job.devices.as_slice() {
+        [] => Some(OwnFile::create(&job.folder, job.file_size)?),
+        _ => None,
+    };
+    let paths = own.as_ref().map_or_else(|| job.devices.clone(), |own| vec![own.path.clone()]);
+    let mut experiment = experiment(job, paths)?;
+    if own.is_some() {
+        experiment.precondition = experiment.precondition.max(1);
+    } else if experiment.changes_data() {
+        allow_writes(job)?;
+    }
+    let bar = progress::turns();
+    let outcome = experiment.run(stop, &mut |step| {
+        bar.set_length(step.total as u64);
+        bar.set_position(step.done as u64);
+        bar.set_message(step.doing.to_owned());
+    });
+    bar.finish_and_clear();
+    all.extend(outcome.measurements);
+    match (outcome.failure, outcome.stopped) {
+        (Some(failure), _) => Err(Failure::Runtime(failure)),
+        (None, true) => Err(Failure::Runtime(
+            "stopped before everything was measured; the figures above are partial".to_owned(),
+        )),
+        (None, false) => Ok(()),
+    }
+}
+
+fn allow_writes(job: &BenchDevice) -> Result<(), Failure> {
+    if !job.overwrite {
+        return Err(Failure::Usage(
+            "this workload overwrites the devices; add --overwrite if nothing on them is needed".to_owned(),
+        ));
+    }
+    for path in &job.devices {
+        check_writable(path).map_err(|error| Failure::Runtime(error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn experiment(job: &BenchDevice, paths: Vec<PathBuf>) -> Result<DeviceExperiment, Failure> {
+    let usage = |text: String| Failure::Usage(text);
+    if paths.len() > DEVICES_MAX {
+        return Err(usage(format!(
+            "--devices: {} are too many; at most {DEVICES_MAX} are measured",
+            paths.len()
+        )));
+    }
+    let axes = DeviceAxes {
+        mixes: job.workloads.clone(),
+        distributions: job.patterns.clone(),
+        sizes: job.sizes.clone(),
+        threads: job.threads.clone(),
+        depths: job.depths.clone(),
+        engines: job.engines.clone(),
+    };
+    let cases = axes.cases().map_err(|error| usage(error.to_string()))?;
+    let is_fio = |case: &DeviceCase| case.engine == IoEngine::Fio;
+    if paths.len() > 1 && cases.iter().any(is_fio) {
+        return Err(usage("--engines fio compares one device; give one to --devices".to_owned()));
+    }
+    let length_bytes = region_of(job, &paths)?;
+    let devices = u16::try_from(paths.len()).expect("at most DEVICES_MAX");
+    Ok(DeviceExperiment {
+        paths,
+        region: Region { device: 0, offset_bytes: 0, length_bytes },
+        spread: match (devices, job.layout) {
+            (1, _) => Spread::One,
+            (_, Layout::Striped) => Spread::Striped(devices),
+            (_, Layout::PerThread) => Spread::PerConnection(devices),
+        },
+        cases,
+        fsync_every: job.fsync_every,
+        verify: job.verify,
+        precondition: job.precondition,
+        pace: match job.open_loop {
+            Some(rate) => Pace::Open { rate, arrivals: Arrivals::Poisson },
+            None => Pace::Closed,
+        },
+        cores: cores(job)?,
+        rounds_min: job.rounds_min(),
+        rounds_max: match (job.steady, job.confidence) {
+            (false, None) => job.repeat,
+            _ => job.repeat_max.max(job.rounds_min()),
+        },
+        rule: match job.confidence {
+            Some(share) => StopRule::Confidence(share),
+            None if job.steady => StopRule::SteadyState,
+            None => StopRule::Rounds,
+        },
+        warm_up: Duration::from_secs_f64(job.warm_up),
+        bounds: Bounds { duration: Duration::from_secs_f64(job.seconds), count_max: job.count },
+        interval: job.intervals,
+        counts_events: job.events,
+        seed: job.seed,
+        provenance: Provenance::now("device", gibibytes(length_bytes)),
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a size for people: 53 bits are plenty")]
+fn gibibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+/// The bytes of each device to use: as many as the smallest has, or as asked.
+fn region_of(job: &BenchDevice, paths: &[PathBuf]) -> Result<u64, Failure> {
+    let mut least = u64::MAX;
+    for path in paths {
+        let device = rackscan_device::Device::open(path, rackscan_device::Access::ReadOnly)
+            .map_err(|error| Failure::Runtime(error.to_string()))?;
+        least = least.min(device.bytes());
+        if let Some(asked) = job.region.filter(|asked| *asked > device.bytes()) {
+            let (path, bytes) = (path.display(), device.bytes());
+            return Err(Failure::Usage(format!("--region {asked}: {path} has {bytes} bytes only")));
+        }
+    }
+    Ok(job.region.unwrap_or(least))
+}
+
+/// The cores to pin threads to; none if threads are not pinned.
+fn cores(job: &BenchDevice) -> Result<Vec<usize>, Failure> {
+    let allowed = allowed_cores();
+    let asked = match job.numa_node {
+        None => job.cores.clone(),
+        Some(node) => {
+            let path = PathBuf::from(format!("/sys/devices/system/node/node{node}/cpulist"));
+            let list = fs::read_to_string(&path).map_err(|_error| {
+                Failure::Usage(format!("--numa-node {node}: this host has no such node ({})", path.display()))
+            })?;
+            core_list(list.trim())
+        }
+    };
+    match asked.iter().find(|core| !allowed.contains(core)) {
+        Some(core) => Err(Failure::Usage(format!("core {core} is not one of this process: {allowed:?}"))),
+        None => Ok(asked),
+    }
+}
+
+/// The cores of a list of the kernel: `0-3,8`.
+fn core_list(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+/// Prints lines, table, and what else was asked for.
+fn tell(asked: &BenchDevice, all: &mut [Measurement]) -> Result<(), Failure> {
+    let rates: Vec<_> = all.iter().map(|one| (one.case, one.line.iops.clone())).collect();
+    all.iter_mut().for_each(|one| one.compare(&rates));
+    let lines: Vec<DeviceLine> = all.iter().map(|one| one.line.clone()).collect();
+    let outputs = (asked.json.as_deref(), asked.report.as_deref());
+    publish(&lines, &|| figures(&lines), outputs, &|| report(all))?;
+    if let Some(path) = &asked.json {
+        for one in all.iter().filter(|one| !one.intervals.is_empty()) {
+            append_lines(&one.intervals, path)?;
+        }
+    }
+    if let Some(folder) = &asked.percentiles {
+        write_percentiles(folder, all)?;
+    }
+    if let Some(limit) = asked.p99_below {
+        note!("{}", best(&lines, limit));
+    }
+    Ok(())
+}
+
+fn write_percentiles(folder: &Path, all: &[Measurement]) -> Result<(), Failure> {
+    fs::create_dir_all(folder).map_err(at_path(folder))?;
+    // fio reports percentiles only, no distribution.
+    for one in all.iter().filter(|one| one.case.engine != IoEngine::Fio) {
+        let DeviceLine { workload, pattern, size_bytes, threads, depth, engine, .. } = &one.line;
+        let engine = serde_json::to_value(engine).ok();
+        let engine = engine.as_ref().and_then(|engine| engine.as_str()).unwrap_or_default();
+        let name =
+            format!("{workload}-{pattern}-{size_bytes}-{threads}x{depth}-{engine}.hgrm").replace(':', "-");
+        let path = folder.join(name);
+        let mut bytes = Vec::new();
+        one.write_percentiles(&mut bytes).map_err(at_path(&path))?;
+        fs::write(&path, bytes).map_err(at_path(&path))?;
+    }
+    note!("percentile distributions: {}", folder.display());
+    Ok(())
+}
+
+/// Which measurement of each load is the fastest below a limit of latency, in words.
+fn best(lines: &[DeviceLine], limit: Duration) -> String {
+    let mut words = Vec::new();
+    let load = |line: &DeviceLine| {
+        format!("{} {}, {} bytes, {:?}", line.workload, line.pattern, line.size_bytes, line.engine)
+    };
+    let mut loads: Vec<String> = lines.iter().map(load).collect();
+    loads.dedup();
+    for name in loads {
+        let of = lines.iter().filter(|line| load(line) == name);
+        words.push(match best_below(of, limit.as_secs_f64() * 1e6) {
+            Some(DeviceLine { median_iops, threads, depth, latency, .. }) => format!(
+                "{name}: most IOs per second with a 99th percentile below {limit:?}: {median_iops:.0}, by {threads} threads of \
+                 depth {depth} (99th percentile {:.0} us)",
+                latency.p99_us
+            ),
+            None => format!("{name}: no measurement has a 99th percentile below {limit:?}"),
+        });
+    }
+    words.join("\n")
+}
+
+/// The table: a row for each line.
+fn figures(lines: &[DeviceLine]) -> TextTable {
+    let mut heads = vec![
+        "workload",
+        "pattern",
+        "size",
+        "engine",
+        "threads",
+        "depth",
+        "IOPS",
+        "MB/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "max us",
+        "cpu ns/IO",
+        "turns",
+        "95 %",
+        "note",
+    ];
+    let some = |of: fn(&DeviceLine) -> bool| lines.iter().any(of);
+    let (has_writes, has_fsyncs) =
+        (some(|line| line.write_latency.is_some()), some(|line| line.fsync_latency.is_some()));
+    let (has_events, has_fio) = (some(|line| line.events.is_some()), some(|line| line.over_fio.is_some()));
+    heads.extend(has_writes.then_some("writes p99 us"));
+    heads.extend(has_fsyncs.then_some("fsync p99 us"));
+    heads.extend(
+        has_events.then_some(["cycles/IO", "instr/IO", "switches/IO", "calls/IO"]).into_iter().flatten(),
+    );
+    heads.extend(has_fio.then_some("of fio"));
+    let mut table = TextTable::new(&heads);
+    let number = |value: f64, digits: usize| Cell::Number(format!("{value:.digits$}"));
+    let optional = |value: Option<f64>, digits: usize| {
+        Cell::Number(value.map_or_else(String::new, |value| format!("{value:.digits$}")))
+    };
+    for line in lines {
+        let latency = &line.latency;
+        let mut row = vec![
+            Cell::from(line.workload.clone()),
+            Cell::from(line.pattern.clone()),
+            Cell::Bytes(line.size_bytes.into()),
+            Cell::from(line.engine.to_string()),
+            Cell::Count(line.threads.into()),
+            Cell::Count(line.depth.into()),
+            number(line.median_iops, 0),
+            number(line.mb_per_s, 1),
+            number(latency.p50_us, 1),
+            number(latency.p99_us, 1),
+            number(latency.p999_us, 1),
+            number(latency.max_us, 1),
+            number(line.cpu_ns, 0),
+            Cell::Count(line.iops.len() as u64),
+            Cell::Number(
+                line.judgement.interval.map_or_else(String::new, |share| format!("+-{:.1} %", share * 100.0)),
+            ),
+            Cell::from(note_of(line)),
+        ];
+        let p99 = |summary: &Option<rackscan_lab::LatencySummary>| summary.map(|summary| summary.p99_us);
+        row.extend(has_writes.then(|| optional(p99(&line.write_latency), 1)));
+        row.extend(has_fsyncs.then(|| optional(p99(&line.fsync_latency), 1)));
+        if has_events {
+            let events = line.events.unwrap_or_default();
+            row.extend([optional(events.cycles, 0), optional(events.instructions, 0)]);
+            row.extend([optional(events.context_switches, 2), optional(events.system_calls, 2)]);
+        }
+        row.extend(has_fio.then(|| optional(line.over_fio, 3)));
+        table.push(row);
+    }
+    table
+}
+
+fn note_of(line: &DeviceLine) -> String {
+    let mut notes = Vec::new();
+    notes.extend(line.partial.as_ref().map(|_| "partial".to_owned()));
+    notes.extend((line.verified > 0).then(|| format!("{} verified", line.verified)));
+    if line.pace == "open" {
+        notes.push(format!("{} late, {} not issued", line.late, line.unissued));
+    }
+    notes.extend(
+        line.judgement.is_steady.map(|steady| if steady { "steady" } else { "not steady" }.to_owned()),
+    );
+    notes.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cores_are_read_as_the_kernel_writes_them() {
+        assert_eq!(core_list("0-3,8"), [0, 1, 2, 3, 8]);
+        assert_eq!(core_list("5"), [5]);
+        assert!(core_list("").is_empty());
+    }
+}

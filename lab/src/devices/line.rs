@@ -1,0 +1,291 @@
+//! Collects the turns of each case, and summarises them as lines of JSON.
+//!
+//! Invariants
+//! - A line contains the results of every turn. Its figures are medians of turns, and its
+//!   percentiles are over all turns together.
+//! - `over_fio` is the median of the ratios of adjacent turns.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::grid::{DeviceCase, IoEngine, pattern};
+use super::{DeviceExperiment, Judgement};
+use crate::drive::{Interval, Measured, Pace, Spread};
+use crate::events::Events;
+use crate::fio::FioResult;
+use crate::latency::{Latencies, LatencySummary};
+use crate::median::median;
+use crate::record::Provenance;
+
+/// One turn of one case.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Turn {
+    iops: f64,
+    ios: u64,
+    latencies: Latencies,
+    writes: Option<Latencies>,
+    fsyncs: Option<Latencies>,
+    /// What fio summarised: of all IOs or the reads, and of the writes of a mix.
+    by_fio: Option<(LatencySummary, Option<LatencySummary>)>,
+    cpu: Duration,
+    events: Option<Events<u64>>,
+    intervals: Vec<Interval>,
+    verified: u64,
+    late: u64,
+    unissued: u64,
+    /// Whether it ended before its bounds.
+    short: bool,
+}
+
+impl Turn {
+    pub(super) fn of(measured: &Measured) -> Self {
+        let counters = &measured.counters;
+        Self {
+            iops: measured.iops,
+            ios: counters.ios,
+            latencies: counters.latencies.clone(),
+            writes: counters.writes.as_deref().cloned(),
+            fsyncs: counters.fsyncs.as_deref().cloned(),
+            by_fio: None,
+            cpu: measured.own_cpu,
+            events: measured.events,
+            intervals: counters.intervals.clone(),
+            verified: counters.verified,
+            late: counters.late,
+            unissued: counters.unissued,
+            short: measured.stopped || measured.failure.is_some(),
+        }
+    }
+
+    pub(super) fn of_fio(result: &FioResult) -> Self {
+        let FioResult { iops, ios, cpu, latency, writes } = *result;
+        Self { iops, ios, cpu, by_fio: Some((latency, writes)), ..Self::default() }
+    }
+}
+
+/// The turns of one case.
+#[derive(Debug, Clone)]
+pub(super) struct Turns {
+    pub(super) case: DeviceCase,
+    pub(super) turns: Vec<Turn>,
+}
+
+/// The figures of one case.
+#[derive(Debug, Clone)]
+pub struct Measurement {
+    /// Its line.
+    pub line: DeviceLine,
+    /// The case.
+    pub case: DeviceCase,
+    /// IOs of each interval of each turn.
+    pub intervals: Vec<IntervalLine>,
+    latencies: Latencies,
+}
+
+/// One case, over all turns.
+#[derive(Debug, Clone, Serialize)]
+pub struct DeviceLine {
+    /// Source of the figure. The scale is the size of the region in GiB.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+    /// The devices.
+    pub devices: Vec<String>,
+    /// `one`, `striped`, or `per-thread`.
+    pub layout: &'static str,
+    /// `read`, `write`, `trim`, or `mix:70` for 70 % reads.
+    pub workload: String,
+    /// `random`, `sequential`, or `zipf:0.99`.
+    pub pattern: String,
+    /// Bytes of each IO.
+    pub size_bytes: u32,
+    /// Number of threads.
+    pub threads: u32,
+    /// IOs in flight of each thread.
+    pub depth: u32,
+    /// How a thread does IO.
+    pub engine: IoEngine,
+    /// Writes of a thread after which it flushes.
+    pub fsync_every: Option<u32>,
+    /// `closed`, or `open` with a rate.
+    pub pace: &'static str,
+    /// IOs per second that an open loop intended.
+    pub rate: Option<f64>,
+    /// Seconds of each turn.
+    pub seconds: f64,
+    /// IOs per second of each turn.
+    pub iops: Vec<f64>,
+    /// Median IOs per second.
+    pub median_iops: f64,
+    /// Megabytes (10^6) per second, of the median.
+    pub mb_per_s: f64,
+    /// Latency over all turns; of a mix, that of the reads.
+    pub latency: LatencySummary,
+    /// Latency of the writes of a mix.
+    pub write_latency: Option<LatencySummary>,
+    /// Latency of the flushes.
+    pub fsync_latency: Option<LatencySummary>,
+    /// Processor time per IO, in nanoseconds.
+    pub cpu_ns: f64,
+    /// Events per IO.
+    pub events: Option<Events<f64>>,
+    /// What the rule for stopping says of the turns.
+    #[serde(flatten)]
+    pub judgement: Judgement,
+    /// Writes that were read again and compared.
+    pub verified: u64,
+    /// Open loop: IOs issued more than a millisecond late.
+    pub late: u64,
+    /// Open loop: IOs never issued.
+    pub unissued: u64,
+    /// IOs per second over those of fio.
+    pub over_fio: Option<f64>,
+    /// Why there are fewer or shorter turns than asked for.
+    pub partial: Option<String>,
+}
+
+/// IOs of one interval of one turn.
+#[derive(Debug, Clone, Serialize)]
+pub struct IntervalLine {
+    /// Source of the figure.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+    /// The case, as `read random 4096 B, 1 x 32, uring`.
+    pub case: String,
+    /// Number of the turn, from 0.
+    pub turn: usize,
+    /// Milliseconds from the begin of the turn to the begin of the interval.
+    pub at_ms: f64,
+    /// IOs per second.
+    pub iops: f64,
+    /// Mean latency in microseconds.
+    pub mean_us: f64,
+    /// Greatest latency in microseconds.
+    pub max_us: f64,
+}
+
+impl Turns {
+    pub(super) fn new(case: DeviceCase) -> Self {
+        Self { case, turns: Vec::new() }
+    }
+
+    pub(super) fn iops(&self) -> Vec<f64> {
+        self.turns.iter().map(|turn| turn.iops).collect()
+    }
+
+    /// The figures of the case, which has a turn.
+    #[expect(clippy::cast_precision_loss, reason = "averages for people: 53 bits are plenty")]
+    pub(super) fn measurement(&self, of: &DeviceExperiment, partial: Option<&str>) -> Measurement {
+        let (case, turns, iops) = (self.case, &self.turns, self.iops());
+        let median_iops = median(iops.clone()).unwrap_or(0.0);
+        let latencies = merged(turns.iter().map(|turn| &turn.latencies));
+        let by_fio = turns.last().and_then(|turn| turn.by_fio);
+        let writes = summary(turns.iter().filter_map(|turn| turn.writes.as_ref()));
+        let sum = |of: fn(&Turn) -> u64| turns.iter().map(of).sum::<u64>();
+        let cpu: Duration = turns.iter().map(|turn| turn.cpu).sum();
+        let events = turns.iter().map(|turn| turn.events).reduce(|one, other| Some(one?.plus(other?)));
+        let cut = turns.iter().any(|turn| turn.short) || turns.len() < of.rounds_min as usize;
+        let (pace, rate) = match of.pace {
+            Pace::Closed => ("closed", None),
+            Pace::Open { rate, .. } => ("open", Some(rate)),
+        };
+        let line = DeviceLine {
+            provenance: of.provenance.clone(),
+            devices: of.paths.iter().map(|path| path.display().to_string()).collect(),
+            layout: match of.spread {
+                Spread::One => "one",
+                Spread::Striped(_) => "striped",
+                Spread::PerConnection(_) => "per-thread",
+            },
+            workload: case.mix.to_string(),
+            pattern: pattern(case.distribution),
+            size_bytes: case.size_bytes,
+            threads: case.threads,
+            depth: case.depth,
+            engine: case.engine,
+            fsync_every: of.fsync_every.filter(|_| case.mix.has_writes()),
+            pace,
+            rate,
+            seconds: of.bounds.duration.as_secs_f64(),
+            median_iops,
+            mb_per_s: median_iops * f64::from(case.size_bytes) / 1e6,
+            latency: by_fio.map_or_else(|| latencies.summary(), |(latency, _)| latency),
+            write_latency: by_fio.map_or(writes, |(_, writes)| writes),
+            fsync_latency: summary(turns.iter().filter_map(|turn| turn.fsyncs.as_ref())),
+            cpu_ns: match sum(|turn| turn.ios) {
+                0 => 0.0,
+                ios => cpu.as_nanos() as f64 / ios as f64,
+            },
+            events: events.flatten().map(|events| events.per_io(sum(|turn| turn.ios))),
+            judgement: of.rule.judge(&iops),
+            verified: sum(|turn| turn.verified),
+            late: sum(|turn| turn.late),
+            unissued: sum(|turn| turn.unissued),
+            over_fio: None,
+            partial: partial.filter(|_| cut).map(str::to_owned),
+            iops,
+        };
+        Measurement { line, case, intervals: self.intervals(of), latencies }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "averages for people: 53 bits are plenty")]
+    fn intervals(&self, of: &DeviceExperiment) -> Vec<IntervalLine> {
+        let Some(length) = of.interval else { return Vec::new() };
+        let us = |duration: Duration| duration.as_secs_f64() * 1e6;
+        let line = |turn, (number, interval): (usize, &Interval)| IntervalLine {
+            provenance: of.provenance.clone(),
+            case: self.case.to_string(),
+            turn,
+            at_ms: number as f64 * length.as_secs_f64() * 1e3,
+            iops: interval.ios as f64 / length.as_secs_f64(),
+            mean_us: if interval.ios == 0 { 0.0 } else { us(interval.latency) / interval.ios as f64 },
+            max_us: us(interval.longest),
+        };
+        let of_turn = |(turn, measured): (usize, &Turn)| {
+            measured.intervals.iter().enumerate().map(|at| line(turn, at)).collect::<Vec<_>>()
+        };
+        self.turns.iter().enumerate().flat_map(of_turn).collect()
+    }
+}
+
+impl Measurement {
+    /// Adds the ratio to fio's measurement of the same load, if there is one.
+    pub fn compare(&mut self, others: &[(DeviceCase, Vec<f64>)]) {
+        let same = DeviceCase { engine: IoEngine::Fio, ..self.case };
+        let fio = others.iter().find(|(case, _)| *case == same && self.case != same);
+        let Some((_, fio)) = fio else { return };
+        let ratios = fio.iter().zip(&self.line.iops).filter(|(fio, _)| **fio > 0.0);
+        self.line.over_fio = median(ratios.map(|(fio, own)| own / fio).collect());
+    }
+
+    /// Writes the latencies as the percentile distribution that the tools of HdrHistogram read
+    /// (`.hgrm`), in microseconds.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_percentiles(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        self.latencies.write_percentiles(out)
+    }
+}
+
+fn merged<'a>(all: impl Iterator<Item = &'a Latencies>) -> Latencies {
+    let mut merged = Latencies::default();
+    all.for_each(|latencies| merged.add(latencies));
+    merged
+}
+
+fn summary<'a>(all: impl Iterator<Item = &'a Latencies>) -> Option<LatencySummary> {
+    let merged = merged(all);
+    (merged.count() > 0).then(|| merged.summary())
+}
+
+/// The measurement with the most IOs per second whose 99th percentile, of reads and writes, is
+/// below a limit.
+#[must_use]
+pub fn best_below<'a>(of: impl Iterator<Item = &'a DeviceLine>, p99_us: f64) -> Option<&'a DeviceLine> {
+    let fits = |line: &&DeviceLine| {
+        line.latency.p99_us < p99_us && line.write_latency.is_none_or(|writes| writes.p99_us < p99_us)
+    };
+    of.filter(fits).max_by(|one, other| one.median_iops.total_cmp(&other.median_iops))
+}

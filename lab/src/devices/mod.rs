@@ -1,0 +1,288 @@
+//! Measures devices of this host under a grid of loads: reads, writes, mixes and trims.
+//!
+//! ```text
+//! for each round, until the rule says that it is enough
+//!   for each case        workload, pattern, size, threads, depth, engine
+//!     one turn           drive, over targets of this process; or fio
+//! ```
+//!
+//! Invariants
+//! - A device is written only if some case writes; [`writable`] has allowed it before.
+//! - If a measurement ends early, its results contain what was measured until then.
+
+mod grid;
+pub mod job;
+mod line;
+mod page;
+mod stop;
+mod writable;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rackscan_device::{Access, Device};
+
+pub use grid::{DeviceAxes, DeviceCase, IoEngine, pattern};
+pub use line::{DeviceLine, IntervalLine, Measurement, best_below};
+pub use page::report;
+pub use stop::{Judgement, StopRule, WINDOW};
+pub use writable::{NotWritable, check_writable};
+
+use crate::drive::{Bounds, Distribution, DriveError, IoMix, Load, Pace, Region, Run, Spread, drive};
+use crate::fio::{FioError, FioLoad};
+use crate::record::Provenance;
+use crate::target::{IoOperation, Local, LocalOptions, Target, TargetError};
+use line::{Turn, Turns};
+
+/// A measurement of devices.
+#[derive(Debug, Clone)]
+pub struct DeviceExperiment {
+    /// Files or block devices.
+    pub paths: Vec<PathBuf>,
+    /// Where on each device.
+    pub region: Region,
+    /// How threads use several devices.
+    pub spread: Spread,
+    /// The cases to measure.
+    pub cases: Vec<DeviceCase>,
+    /// Writes of a thread after which it flushes.
+    pub fsync_every: Option<u32>,
+    /// Reads what was written after each turn, and compares it.
+    pub verify: bool,
+    /// Writes the region this many times, sequentially, before the first turn.
+    pub precondition: u32,
+    /// Closed or open loop.
+    pub pace: Pace,
+    /// Cores for the threads, round robin; none are pinned if it is empty.
+    pub cores: Vec<usize>,
+    /// Rounds at least.
+    pub rounds_min: u32,
+    /// Rounds at most.
+    pub rounds_max: u32,
+    /// When the rounds are enough.
+    pub rule: StopRule,
+    /// Warm-up of each turn.
+    pub warm_up: Duration,
+    /// Bounds of the measured phase of each turn.
+    pub bounds: Bounds,
+    /// Length of the intervals that are counted apart.
+    pub interval: Option<Duration>,
+    /// Counts events of the processor and the kernel.
+    pub counts_events: bool,
+    /// Seed of the offsets.
+    pub seed: u64,
+    /// Source of the figures.
+    pub provenance: Provenance,
+}
+
+/// Progress of a measurement.
+#[derive(Debug, Clone)]
+pub struct DeviceStep<'a> {
+    /// Number of completed turns.
+    pub done: usize,
+    /// Number of turns, unless the rule needs fewer.
+    pub total: usize,
+    /// The current turn.
+    pub doing: &'a str,
+}
+
+/// Result of a measurement.
+#[derive(Debug)]
+pub struct DeviceOutcome {
+    /// The figures of each case that had a turn.
+    pub measurements: Vec<Measurement>,
+    /// The failure that ended it early.
+    pub failure: Option<String>,
+    /// Whether the caller stopped it.
+    pub stopped: bool,
+}
+
+/// Why a turn failed.
+#[derive(Debug, thiserror::Error)]
+enum TurnError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Drive(#[from] DriveError),
+    #[error(transparent)]
+    Fio(#[from] FioError),
+    #[error("{size_bytes} bytes are no multiple of the {align_bytes} bytes that direct IO needs on {path}")]
+    Unaligned { path: String, size_bytes: u32, align_bytes: u32 },
+}
+
+/// Bytes of each write of the preconditioning.
+const PRECONDITION_BYTES: u32 = 1 << 20;
+const PRECONDITION_DEPTH: u32 = 16;
+/// Its count of writes ends it; this is longer than any device needs.
+const PRECONDITION_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+impl DeviceExperiment {
+    /// Measures everything, until it is enough, fails, or `stop` is set.
+    pub fn run(&self, stop: &AtomicBool, on_step: &mut dyn FnMut(&DeviceStep<'_>)) -> DeviceOutcome {
+        let mut all: Vec<Turns> = self.cases.iter().copied().map(Turns::new).collect();
+        let failure = self.rounds(&mut all, stop, on_step).err().map(|error| error.to_string());
+        let stopped = stop.load(Ordering::Relaxed);
+        let partial = failure.clone().or(stopped.then(|| "it was asked to stop".to_owned()));
+        let measured = all.iter().filter(|turns| !turns.turns.is_empty());
+        let measurements = measured.map(|turns| turns.measurement(self, partial.as_deref())).collect();
+        DeviceOutcome { measurements, failure, stopped }
+    }
+
+    /// Whether some case changes what the devices hold.
+    #[must_use]
+    pub fn changes_data(&self) -> bool {
+        self.precondition > 0 || self.cases.iter().any(|case| case.mix.changes_data())
+    }
+
+    fn rounds(
+        &self,
+        all: &mut [Turns],
+        stop: &AtomicBool,
+        on_step: &mut dyn FnMut(&DeviceStep<'_>),
+    ) -> Result<(), TurnError> {
+        let total = self.cases.len() * self.rounds_max as usize;
+        if self.precondition > 0 {
+            on_step(&DeviceStep { done: 0, total, doing: "writing the devices before the first turn" });
+            self.write_all(stop)?;
+        }
+        let mut done = 0;
+        for round in 0..self.rounds_max {
+            for turns in all.iter_mut() {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                on_step(&DeviceStep { done, total, doing: &turns.case.to_string() });
+                let (turn, ended) = self.turn(&turns.case, round, stop)?;
+                turns.turns.extend(turn);
+                ended.map_or(Ok(()), |error| Err(error.into()))?;
+                done += 1;
+            }
+            let is_enough = |turns: &Turns| self.rule.judge(&turns.iops()).is_enough;
+            if round + 1 >= self.rounds_min && all.iter().all(is_enough) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the whole region of every device, as often as asked.
+    fn write_all(&self, stop: &AtomicBool) -> Result<(), TurnError> {
+        let devices = u64::try_from(self.paths.len()).expect("a list in memory");
+        let ios = self.region.length_bytes / u64::from(PRECONDITION_BYTES) * devices;
+        let load = Load {
+            mix: IoMix::Only(IoOperation::Write),
+            region: self.region,
+            spread: self.striped(),
+            length_bytes: PRECONDITION_BYTES,
+            depth: PRECONDITION_DEPTH,
+            distribution: Distribution::Sequential,
+            seed: self.seed,
+            ..Load::default()
+        };
+        let count_max = Some(ios * u64::from(self.precondition));
+        let bounds = Bounds { duration: PRECONDITION_TIME_MAX, count_max };
+        let case = DeviceCase {
+            mix: load.mix,
+            distribution: load.distribution,
+            size_bytes: PRECONDITION_BYTES,
+            threads: 1,
+            depth: PRECONDITION_DEPTH,
+            engine: IoEngine::Uring,
+        };
+        let run = Run { bounds, warm_up: Duration::ZERO, ..self.of(load, 1, stop) };
+        let devices = self.open(&case)?;
+        let measured = drive(&run, &|_thread| Self::target(devices.clone(), &case))?;
+        measured.failure.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn striped(&self) -> Spread {
+        match u16::try_from(self.paths.len()).expect("limits of the command line") {
+            1 => Spread::One,
+            devices => Spread::Striped(devices),
+        }
+    }
+
+    fn of<'a>(&'a self, load: Load, threads: u32, stop: &'a AtomicBool) -> Run<'a> {
+        Run {
+            load,
+            connections: threads,
+            warm_up: self.warm_up,
+            bounds: self.bounds,
+            peer: None,
+            cores: &self.cores,
+            interval: self.interval,
+            counts_events: self.counts_events,
+            stop,
+        }
+    }
+
+    /// Runs one turn. Returns its result, and what ended it early.
+    fn turn(
+        &self,
+        case: &DeviceCase,
+        round: u32,
+        stop: &AtomicBool,
+    ) -> Result<(Option<Turn>, Option<TargetError>), TurnError> {
+        if case.engine == IoEngine::Fio {
+            return Ok((Some(self.fio(case)?), None));
+        }
+        let load = Load {
+            mix: case.mix,
+            fsync_every: self.fsync_every.filter(|_| case.mix.has_writes()),
+            verify: self.verify && case.mix.has_writes(),
+            region: self.region,
+            spread: self.spread,
+            length_bytes: case.size_bytes,
+            depth: case.depth,
+            distribution: case.distribution,
+            pace: self.pace,
+            seed: self.seed.wrapping_add(round.into()),
+        };
+        let devices = self.open(case)?;
+        let run = self.of(load, case.threads, stop);
+        let measured = drive(&run, &|_thread| Self::target(devices.clone(), case))?;
+        let turn = (measured.counters.ios > 0).then(|| Turn::of(&measured));
+        Ok((turn, measured.failure))
+    }
+
+    fn open(&self, case: &DeviceCase) -> Result<Vec<Arc<Device>>, TurnError> {
+        let access = if case.mix.changes_data() { Access::ReadWrite } else { Access::ReadOnly };
+        let mut devices = Vec::with_capacity(self.paths.len());
+        for path in &self.paths {
+            let device = Device::open(path, access).map_err(TargetError::from)?;
+            let align_bytes = device.alignment().offset_bytes;
+            if !case.size_bytes.is_multiple_of(align_bytes) {
+                let (path, size_bytes) = (path.display().to_string(), case.size_bytes);
+                return Err(TurnError::Unaligned { path, size_bytes, align_bytes });
+            }
+            devices.push(Arc::new(device));
+        }
+        Ok(devices)
+    }
+
+    fn target(devices: Vec<Arc<Device>>, case: &DeviceCase) -> Result<Box<dyn Target>, TargetError> {
+        let options = LocalOptions { depth: case.depth, slot_bytes: case.size_bytes };
+        Ok(match case.engine.ring() {
+            Some(shape) => Box::new(Local::uring(devices, shape, options)?),
+            None => Box::new(Local::blocking(devices, options)?),
+        })
+    }
+
+    fn fio(&self, case: &DeviceCase) -> Result<Turn, TurnError> {
+        let load = FioLoad {
+            path: self.paths.first().expect("there is a device"),
+            region: self.region,
+            mix: case.mix,
+            distribution: case.distribution,
+            fsync_every: self.fsync_every.filter(|_| case.mix.has_writes()),
+            size_bytes: case.size_bytes,
+            jobs: case.threads,
+            depth: case.depth,
+            warm_up: self.warm_up,
+            duration: self.bounds.duration,
+        };
+        Ok(Turn::of_fio(&load.run()?))
+    }
+}

@@ -1,0 +1,108 @@
+//! Checks that a device may be overwritten, before anything is written to it.
+//!
+//! Invariants
+//! - A device that is mounted or in use, or that holds a filesystem, a partition table, a member of
+//!   an array or a label of Rackscan is never written: who wants that must erase it first.
+//! - If it cannot be found out what a device holds, it is not written.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rackscan_device::{Access, Device, OpenError};
+use rackscan_format::label::{DeviceLabel, LabelError};
+
+/// Why a device is not overwritten.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotWritable {
+    /// It is mounted or opened by another program, or no device.
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    /// It holds something.
+    #[error(
+        "{path}: it holds {found}, which the measurement would overwrite; choose another device, or erase this one with `wipefs --all`",
+        path = path.display()
+    )]
+    Holds {
+        /// The device.
+        path: PathBuf,
+        /// What it holds.
+        found: String,
+    },
+    /// `blkid` failed.
+    #[error(
+        "{path}: cannot find out what it holds, so it is not overwritten: blkid (package util-linux) {reason}",
+        path = path.display()
+    )]
+    Unknown {
+        /// The device.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// Checks one device.
+///
+/// # Errors
+/// [`NotWritable`] unless it is certain that nothing is lost.
+pub fn check_writable(path: &Path) -> Result<(), NotWritable> {
+    // Opening it exclusively fails if it is mounted, or part of an array, or another program has it.
+    drop(Device::open(path, Access::ReadWrite)?);
+    let unknown = |reason: String| NotWritable::Unknown { path: path.to_owned(), reason };
+    if has_label(path).map_err(|error| unknown(format!("was not asked: {error}")))? {
+        let found = "a storage node's data (a label of Rackscan)".to_owned();
+        return Err(NotWritable::Holds { path: path.to_owned(), found });
+    }
+    let mut blkid = Command::new("blkid");
+    blkid.args(["--probe", "--output", "export"]).arg(path).stdin(Stdio::null());
+    let output = blkid.output().map_err(|error| unknown(format!("cannot be started: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match output.status.code() {
+        // Nothing was found.
+        Some(2) => Ok(()),
+        Some(0) => Err(NotWritable::Holds { path: path.to_owned(), found: found(&text) }),
+        Some(8) => {
+            let found = "signatures of several kinds".to_owned();
+            Err(NotWritable::Holds { path: path.to_owned(), found })
+        }
+        _ => Err(unknown(format!("ended with {}", output.status))),
+    }
+}
+
+fn has_label(path: &Path) -> std::io::Result<bool> {
+    let mut sector = [0; 4096];
+    let read = File::open(path)?.take(4096).read_exact(&mut sector);
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+        Ok(()) => Ok(!matches!(DeviceLabel::from_sector(&sector), Err(LabelError::Foreign { .. }))),
+    }
+}
+
+/// What blkid found, in words: `a filesystem (ext4)`, `a partition table (gpt)`.
+fn found(export: &str) -> String {
+    let value = |key: &str| {
+        export.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
+    };
+    match (value("PTTYPE"), value("TYPE"), value("USAGE")) {
+        (Some(table), ..) => format!("a partition table ({table})"),
+        (_, Some(kind), Some(usage)) if usage != "filesystem" => format!("{kind} ({usage})"),
+        (_, Some(kind), _) => format!("a filesystem ({kind})"),
+        _ => "a signature that blkid knows".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_holds_is_told_in_words() {
+        assert_eq!(found("DEVNAME=/dev/x\nPTTYPE=gpt\n"), "a partition table (gpt)");
+        assert_eq!(found("DEVNAME=/dev/x\nTYPE=ext4\nUSAGE=filesystem\n"), "a filesystem (ext4)");
+        assert_eq!(found("TYPE=linux_raid_member\nUSAGE=raid\n"), "linux_raid_member (raid)");
+    }
+}
