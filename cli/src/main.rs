@@ -8,7 +8,7 @@
 //! session.rs    what most commands work with: a reachable cluster and an engine over it
 //! cluster/      cluster file and node processes of this host; nodes for measurements
 //! output/       rows as aligned table, CSV or JSON
-//! shell/        the interactive prompt
+//! shell/        the prompt, and its backslash commands as typed; what they do: command/shell.rs
 //! memory.rs     memory of queries, and their spill folder
 //! failure.rs    errors for the user; logging.rs, progress.rs and note.rs: standard error
 //! private.rs    files and folders that only their owner can read

@@ -416,7 +416,8 @@ impl Engine {
 
     fn unknown_table(&self, name: &str) -> EngineError {
         let names: Vec<String> = self.tables.infos().into_iter().map(|info| info.name).collect();
-        EngineError::UnknownTable { name: name.to_owned(), near: near_names(name, &names) }
+        let near = near_names(name, &names, "no table is loaded yet: load one with `rackscan load`");
+        EngineError::UnknownTable { name: name.to_owned(), near }
     }
 
     /// Parses a text that must be one statement of a supported kind.

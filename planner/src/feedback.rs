@@ -14,9 +14,10 @@
 //! Invariants
 //! - Feedback never changes a forced placement.
 //! - At most one in [`EXPLORE_EVERY`] segments of a scan is placed against the prices, to explore.
-//!   The placement is one not yet tried, costs at most [`EXPLORE_PRICE_MAX`] times the best price,
-//!   and would be the fastest if its wire took no time. A segment with fewer than
-//!   [`EXPLORE_LEFT_MIN`] segments after it does not explore.
+//!   The scan has not tried this placement at the node yet, and the node's speed under it was not
+//!   measured in the last minute (`KNOWN_FOR_S` in `ratio`), by any scan. The placement costs at
+//!   most [`EXPLORE_PRICE_MAX`] times the best price, and would be the fastest if its wire took no
+//!   time. A segment with fewer than [`EXPLORE_LEFT_MIN`] segments after it does not explore.
 //! - Pages that scans read repeatedly from devices, and that a node's cache may store, are read
 //!   once through this cache if that costs at most [`KEEP_PRICE_MAX`] times as much as a local
 //!   read. Otherwise they would never enter the cache, because local reads bypass it.

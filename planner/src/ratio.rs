@@ -89,7 +89,10 @@ impl Ratio {
 
 /// After this many seconds without a measurement, the logarithm of the factor has halved.
 const HALF_LIFE_S: f64 = 30.0;
-/// For this many seconds a measurement counts as recent: nothing is explored to renew it.
+/// For this many seconds a measurement counts as recent. Until then nothing is explored to renew
+/// it, and segments may leave the default placement for the measured one (`is_known`). Prices use
+/// the measured share of bytes that a node reads from its devices (`as_measured`); later they use
+/// the share that its cache leaves.
 const KNOWN_FOR_S: f64 = 60.0;
 
 /// A ratio of something that may change while nobody measures it. All times are seconds of one

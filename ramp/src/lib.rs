@@ -22,7 +22,8 @@
 //! - [`timestamp`]: orders transactions by hybrid logical clocks.
 //! - [`item`]: keys, values and versions. [`bloom`]: filters of keys.
 //! - [`message`]: requests and replies between clients and participants.
-//! - [`algorithm`]: coordinates one transaction: which messages it sends, and how it ends.
+//! - [`algorithm`]: coordinates one transaction: which messages it sends, how it ends, and which
+//!   metadata its versions carry (`choice`).
 //! - [`participant`]: serves requests at a participant. [`store`]: its versions. [`locks`]: its
 //!   locks.
 //! - [`slot`]: the byte layout of slots.

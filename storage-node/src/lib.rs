@@ -28,6 +28,7 @@
 //! - stripe: `relay` (`rackscan_relay::Node`) -> other nodes' relays, and the device.
 //! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` ->
 //!   `store/publish` -> `store/catalog_file`.
+//! - drop: `request/drop` -> `store/publish` -> `store/free_extents` -> `store/reclaim`.
 //!
 //! Invariants
 //! - A node communicates only with the nodes in its configuration (`peers`), and only about

@@ -1,4 +1,5 @@
-//! Contains the shell's prompt and the parser of its input.
+//! Contains the shell's prompt, and the parser of its input: SQL, and backslash commands as typed.
+//! What these commands do is in `command/shell.rs`.
 
 mod prompt;
 mod statement;

@@ -10,7 +10,7 @@
 //! corrupt  a page that is corrupt, or that its node has lost, is reconstructed and repaired             (corruption, page_repair)
 //! scrub    every node verifies its own places; corrupt ones are repaired from other nodes               (scrub, corrupt, repair, pace)
 //! rebuild  a node that lost its part reserves the same extents again; other nodes relay its cells to it;
-//!          what they cannot relay is repaired place by place                                            (rebuild, stripe_rebuild)
+//!          what they cannot relay is repaired place by place                                            (rebuild, stripe_rebuild, pace)
 //! ```
 //!
 //! Words: a *stream* is all pages that a load wrote on one node; a *stripe set* is the streams of

@@ -1,7 +1,8 @@
 //! Suggests existing names that are similar to an unknown name.
 
-/// Names similar to `wanted`, for a message; all names if none is similar and they are few.
-pub(crate) fn near_names(wanted: &str, names: &[String]) -> String {
+/// Names similar to `wanted`, for a message; all names if none is similar; `if_none` if there are
+/// no names.
+pub(crate) fn near_names(wanted: &str, names: &[String], if_none: &str) -> String {
     let wanted = wanted.to_lowercase();
     let mut near: Vec<(usize, &String)> = names
         .iter()
@@ -14,7 +15,7 @@ pub(crate) fn near_names(wanted: &str, names: &[String]) -> String {
         return format!("did you mean {}?", near.join(" or "));
     }
     match names {
-        [] => "no table is loaded yet: load one with `rackscan load`".to_owned(),
+        [] => if_none.to_owned(),
         [name] => format!("there is {name}"),
         names => format!("there are {}", names.join(", ")),
     }
@@ -43,8 +44,8 @@ mod tests {
     #[test]
     fn a_misspelt_table_is_answered_with_the_nearest_names() {
         let names = ["lineitem", "orders", "part", "partsupp"].map(str::to_owned);
-        assert_eq!(near_names("lineitems", &names), "did you mean lineitem?");
-        assert_eq!(near_names("zzz", &names), "there are lineitem, orders, part, partsupp");
-        assert_eq!(near_names("x", &[]), "no table is loaded yet: load one with `rackscan load`");
+        assert_eq!(near_names("lineitems", &names, "none"), "did you mean lineitem?");
+        assert_eq!(near_names("zzz", &names, "none"), "there are lineitem, orders, part, partsupp");
+        assert_eq!(near_names("x", &[], "none"), "none");
     }
 }

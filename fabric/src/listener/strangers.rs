@@ -5,9 +5,10 @@
 //! - Callers are bounded in two classes: those that have sent nothing valid yet, and those whose
 //!   hello is valid so far. A full class drops one of its own callers, so silent callers never
 //!   displace one that sends a hello.
-//! - The dropped caller is the oldest one from the origin (host, or process) that has the most
-//!   callers in the class. So a single origin cannot displace callers of another one, and a new
-//!   caller is never refused in favour of an old one.
+//! - The dropped caller is the oldest one from the origin that has the most callers in the class.
+//!   So a single origin cannot displace callers of another one, and a new caller is never refused
+//!   in favour of an old one. An origin is a host, a /64 network of IP version 6, or a process of
+//!   this host. All callers whose origin the kernel does not tell count as one origin.
 //! - Each caller has a limited time, counted from its arrival, whatever it sends meanwhile.
 
 use std::{

@@ -18,8 +18,8 @@
 //!
 //! Sibling versions are the versions that one transaction wrote, at different keys.
 //!
-//! - `choice`: the algorithms by name. `coordinator`: begins transactions and dispatches events.
-//!   `step`: events, steps and outcomes.
+//! - `choice`: the algorithms by name, and the metadata of the versions that each of them writes.
+//!   `coordinator`: begins transactions and dispatches events. `step`: events, steps and outcomes.
 //! - `read`: reads of `ramp-fast`, `ramp-hybrid` and `none`. `small`: reads of `ramp-small`.
 //!   `write`: two-phase writes. `locking`: `s2pl`. `none`: writes without concurrency control.
 //!   `scan`: lists keys.
