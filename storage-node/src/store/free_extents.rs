@@ -72,9 +72,10 @@ impl State {
     /// Frees an extent.
     pub(super) fn give_back(&mut self, extent: Extent) {
         let (device, length) = (usize::from(extent.device.0), extent.length_bytes.into());
-        if self.is_frozen || device >= self.devices.len() {
+        if self.is_frozen {
             return;
         }
+        assert!(device < self.devices.len(), "an extent of device {device}, which there is not, is freed");
         self.devices[device].give_back(extent.offset_bytes, length);
         let Some(freed) = self.freed[device].as_mut().filter(|_| !self.is_ended) else { return };
         if let Some((begin, before)) = freed.last_mut()
