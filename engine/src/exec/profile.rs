@@ -90,7 +90,20 @@ fn node_weight(node: &Node, value_type: ValueType) -> f64 {
         (Node::Like { .. }, _) => 20.0,
         (Node::Column(_) | Node::Substring { .. } | Node::Case { .. }, ValueType::Text) => 8.0,
         (Node::InSet { .. } | Node::InKeys { .. } | Node::Case { .. } | Node::DatePart { .. }, _) => 4.0,
-        _ => 1.0,
+        (
+            Node::Column(_)
+            | Node::Compare { .. }
+            | Node::And(_)
+            | Node::Or(_)
+            | Node::Not(_)
+            | Node::IsNull(_)
+            | Node::Arithmetic { .. }
+            | Node::Negate(_)
+            | Node::Cast { .. }
+            | Node::Substring { .. }
+            | Node::RowNumber,
+            _,
+        ) => 1.0,
     }
 }
 
