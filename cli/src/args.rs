@@ -424,7 +424,7 @@ pub(crate) enum Cluster {
     )]
     Start {
         /// Number of nodes of a new embedded cluster
-        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
         nodes: u16,
         /// Device files per node of a new embedded cluster
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]

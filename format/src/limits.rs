@@ -39,8 +39,8 @@ pub const ZONE_TEXT_BYTES_MAX: usize = 32;
 pub const NODE_DEVICES_MAX: usize = 64;
 /// The maximum number of relays of a storage node: one for each wire.
 pub const NODE_RELAYS_MAX: usize = 4;
-/// The maximum number of nodes of a cluster: one transaction may write to all of them.
-pub const CLUSTER_NODES_MAX: usize = 64;
+/// The maximum number of nodes of a cluster.
+pub const CLUSTER_NODES_MAX: usize = 256;
 /// The maximum number of tables of one hold, so that the request fits in a message.
 pub const HELD_TABLES_MAX: usize = 512;
 

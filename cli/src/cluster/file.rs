@@ -27,7 +27,7 @@ use crate::{
 };
 use rackscan_client::NodeEndpoint;
 use rackscan_fabric::ClusterKey;
-use rackscan_format::{ids::NodeId, limits::CLUSTER_NODES_MAX};
+use rackscan_format::ids::NodeId;
 use rackscan_storage_node::{ClusterId, Config, PeerConfig};
 use serde::Deserialize;
 use std::{
@@ -91,12 +91,6 @@ impl ClusterFile {
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         if text.node.is_empty() {
             return Err("the file lists no node, expected one or more [[node]]".to_owned());
-        }
-        if text.node.len() > CLUSTER_NODES_MAX {
-            let found = text.node.len();
-            return Err(format!(
-                "the file lists {found} nodes, expected at most {CLUSTER_NODES_MAX}: a transaction may write to each of them"
-            ));
         }
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let mut members: Vec<(usize, Member)> = Vec::with_capacity(text.node.len());
@@ -315,7 +309,5 @@ mod tests {
             assert!(error.contains(message), "{error}");
         }
         assert!(parse("cluster = 1\nkey_file = \"k\"\nnode = []").unwrap_err().contains("no node"));
-        let many = parse(&format!("cluster = 1\nkey_file = \"k\"\n{}", "[[node]]\n".repeat(65))).unwrap_err();
-        assert!(many.contains("lists 65 nodes, expected at most 64"), "{many}");
     }
 }
