@@ -81,15 +81,24 @@ impl FreeSpace {
     }
 
     /// Frees a range that was taken.
+    ///
+    /// # Panics
+    /// If a part of it is free: two owners would then get the same range.
     pub fn give_back(&mut self, begin: u64, length: u64) {
+        let end = begin + length;
+        // The last free range that begins before `end` is the only one that may overlap.
+        let before = self.ranges.range(..end).next_back();
+        assert!(
+            before.is_none_or(|(&other, &other_length)| other + other_length <= begin),
+            "{begin}+{length} is given back twice"
+        );
         let (mut begin, mut merged) = (begin, length);
-        if let Some((&before, &before_length)) = self.ranges.range(..begin).next_back() {
-            debug_assert!(before + before_length <= begin, "a range was given back twice");
-            if before + before_length == begin {
-                self.ranges.remove(&before);
-                begin = before;
-                merged += before_length;
-            }
+        if let Some((&before, &before_length)) = self.ranges.range(..begin).next_back()
+            && before + before_length == begin
+        {
+            self.ranges.remove(&before);
+            begin = before;
+            merged += before_length;
         }
         if let Some(after_length) = self.ranges.remove(&(begin + merged)) {
             merged += after_length;
@@ -179,6 +188,24 @@ mod tests {
         assert!(space.take_at(0, 40) && space.take_at(60, 40));
         assert_eq!(space.free(), 0);
         space.give_back(0, 100);
+        assert_eq!(space, FreeSpace::new(0, 100));
+    }
+
+    #[test]
+    fn a_range_of_which_any_part_is_free_is_not_given_back() {
+        let mut space = FreeSpace::new(0, 100);
+        assert!(space.take_at(10, 40));
+        space.give_back(20, 10);
+        // Free are 0..10, 20..30 and 50..100.
+        for (begin, length) in
+            [(20, 10), (22, 2), (18, 4), (28, 4), (15, 20), (10, 40), (5, 10), (45, 10), (90, 10)]
+        {
+            let mut space = space.clone();
+            let given = std::panic::catch_unwind(move || space.give_back(begin, length));
+            assert!(given.is_err(), "{begin}+{length}");
+        }
+        space.give_back(10, 10);
+        space.give_back(30, 20);
         assert_eq!(space, FreeSpace::new(0, 100));
     }
 }

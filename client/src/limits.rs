@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rackscan_fabric::limits::HUGE_PAGE_BYTES;
 use rackscan_format::limits::{
-    CELL_BYTES_MAX, FETCH_PAGES_MAX, MAP_PIECE_BYTES_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
+    CELL_BYTES_MAX, CLUSTER_NODES_MAX, FETCH_PAGES_MAX, MAP_PIECE_BYTES_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX,
+    SECTOR_BYTES,
 };
 
 /// Default target memory.
@@ -270,6 +271,8 @@ const _: () = assert!(
 const _: () = assert!(SESSION_MEMORY_BYTES_MIN >= LINES_MEMORY_BYTES_MIN);
 // A follower has room for the largest value beside a piece of a feed.
 const _: () = assert!(SESSION_MEMORY_BYTES_MIN - FEED_PIECE_MEMORY_BYTES >= SESSION_MEMORY_BYTES_MIN / 8 * 3);
+// A table is closed by a transaction that writes to every node.
+const _: () = assert!(CLUSTER_NODES_MAX <= rackscan_ramp::limits::PARTICIPANTS_MAX);
 const _: () = assert!(SETTLED_TOLD <= rackscan_ramp::limits::SETTLED_PER_PART_MAX);
 const _: () = assert!(PAYLOAD_KEY_BYTES + 4096 <= rackscan_format::limits::TRANSACT_BYTES_MAX);
 // The uses that are told at once, with all pages of the call that reached the number, fit one

@@ -57,7 +57,32 @@ impl Cluster {
             | Request::ReadMap(_)
             | Request::ReadRaw { .. }
             | Request::CopyOfLog(_) => true,
-            _ => false,
+            Request::Append { .. }
+            | Request::Keep { .. }
+            | Request::AppendParity(_)
+            | Request::ReserveParity(_)
+            | Request::LoadHeld(_)
+            | Request::KeepMap(_)
+            | Request::Verify(_)
+            | Request::Repair(_)
+            | Request::Adopt(_)
+            | Request::PreparePublish { .. }
+            | Request::CommitPublish { .. }
+            | Request::AbortLoad { .. }
+            | Request::Drop { .. }
+            | Request::Echo { .. }
+            | Request::WriteRaw { .. }
+            | Request::OpenCache
+            | Request::CacheUsed { .. }
+            | Request::OpenParticipant
+            | Request::Transact { .. }
+            | Request::OpenPosts { .. }
+            | Request::KeepLog(_)
+            | Request::Stop
+            | Request::CommitInPlace { .. }
+            | Request::AcceptLoss
+            | Request::HoldTables(_)
+            | Request::ReleaseTables(_) => false,
         };
         can && self.shared.unavailable_max > 0
     }

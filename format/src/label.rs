@@ -77,6 +77,14 @@ pub enum LabelError {
         /// Stored beside it.
         expected: u32,
     },
+    /// Bytes that this release leaves zero are not.
+    #[error(
+        "the device label has {found:02x?} in its reserved bytes, expected zeros: use the release of rackscan that wrote it"
+    )]
+    Reserved {
+        /// The reserved bytes.
+        found: [u8; 5],
+    },
     /// Fewer bytes than a label has.
     #[error("the device label has {found} bytes, expected at least {}", size_of::<Layout>())]
     Short {
@@ -150,6 +158,11 @@ impl DeviceLabel {
         if found != expected {
             return Err(LabelError::Checksum { found, expected });
         }
+        let [a, b, c, d] = layout.reserved_tail;
+        let found = [layout.reserved, a, b, c, d];
+        if found != [0; 5] {
+            return Err(LabelError::Reserved { found });
+        }
         Ok(Self {
             cluster: u64::from_le_bytes(layout.cluster),
             node: NodeId(u16::from_le_bytes(layout.node)),
@@ -192,6 +205,15 @@ mod tests {
             sector[at] ^= 0x10;
             assert!(DeviceLabel::from_sector(&sector).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn reserved_bytes_of_a_label_are_zero() {
+        let mut layout: Layout = bytemuck::pod_read_unaligned(&LABEL.to_sector()[..LAYOUT_BYTES]);
+        layout.reserved_tail[3] = 7;
+        layout.checksum = checksum_of(&layout).to_le_bytes();
+        let refused = DeviceLabel::from_sector(bytemuck::bytes_of(&layout));
+        assert_eq!(refused, Err(LabelError::Reserved { found: [0, 0, 0, 0, 7] }));
     }
 
     #[test]

@@ -301,6 +301,33 @@ impl Node {
             }
         }
     }
+
+    /// Whether some value of its operands can make it fail. `node_types` are those of the verified
+    /// program.
+    #[must_use]
+    pub fn can_fail(&self, node_types: &[ValueType]) -> bool {
+        match self {
+            // Doubles overflow to infinity; integers and decimals are exact or an error.
+            Self::Arithmetic { left: item, .. } | Self::Negate(item) => {
+                node_types[usize::from(*item)] != ValueType::Float64
+            }
+            Self::Cast { .. } => true,
+            Self::Column(_)
+            | Self::Literal(_)
+            | Self::Compare { .. }
+            | Self::And(_)
+            | Self::Or(_)
+            | Self::Not(_)
+            | Self::IsNull(_)
+            | Self::InSet { .. }
+            | Self::Like { .. }
+            | Self::Case { .. }
+            | Self::DatePart { .. }
+            | Self::Substring { .. }
+            | Self::InKeys { .. }
+            | Self::RowNumber => false,
+        }
+    }
 }
 
 /// An aggregate function.

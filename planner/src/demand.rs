@@ -48,7 +48,7 @@ pub struct Ahead {
 impl Ahead {
     /// Counts one more.
     pub fn add(&mut self, demand: &Demand) {
-        self.segments = self.segments.saturating_add(1);
+        self.segments += 1;
         self.demand.device_s += demand.device_s;
         self.demand.wire_s += demand.wire_s;
         self.demand.worker_s += demand.worker_s;
@@ -60,8 +60,11 @@ impl Ahead {
 
     /// Counts one that has ended. After the last one the demand is exactly 0, without the rounding
     /// errors of the sums.
+    ///
+    /// # Panics
+    /// If it was not added before.
     pub fn remove(&mut self, demand: &Demand) {
-        self.segments = self.segments.saturating_sub(1);
+        self.segments = self.segments.checked_sub(1).expect("a segment that ends was counted before");
         let less = |sum: f64, part: f64| if self.segments == 0 { 0.0 } else { (sum - part).max(0.0) };
         self.demand = Demand {
             device_s: less(self.demand.device_s, demand.device_s),

@@ -442,7 +442,7 @@ pub fn plan<'p>(
     profiles.iter().for_each(|profile| *left.entry(profile.node).or_insert(0_usize) += 1);
     let decisions = profiles.into_iter().map(|profile| {
         let left = left.entry(profile.node).or_default();
-        *left = left.saturating_sub(1);
+        *left = left.checked_sub(1).expect("each profile was counted");
         let decision = feedback.decide(profile, &cluster, calibration, policy, *left)?;
         cluster.add(profile.node, &decision.demand);
         Ok(decision)

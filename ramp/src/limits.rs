@@ -11,8 +11,8 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 pub const WRITE_KEYS_MAX: usize = 4096;
 /// Keys that a transaction may read.
 pub const READ_KEYS_MAX: usize = 4096;
-/// Participants that a transaction may write to: the nodes of a cluster.
-pub const PARTICIPANTS_MAX: usize = 64;
+/// Participants that a transaction may write to: the nodes of the largest cluster.
+pub const PARTICIPANTS_MAX: usize = 256;
 /// Bytes of keys and values that a transaction may write at one participant: they are one record of
 /// its log.
 pub const PART_BYTES_MAX: usize = 4 << 20;

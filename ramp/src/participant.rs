@@ -178,7 +178,12 @@ impl<M: SlotMemory> Participant<M> {
     }
 
     /// Reports that all records up to this one are durable.
+    ///
+    /// # Panics
+    /// If the log has no such record yet.
     pub fn durable(&mut self, sequence: u64) {
+        let last = self.log.sequence();
+        assert!(sequence <= last, "record {sequence} is said to be durable, but the last one is {last}");
         self.durable = self.durable.max(sequence);
         while let Some((_, peer, waiting)) =
             self.waiting.pop_front_if(|(sequence, ..)| *sequence <= self.durable)
@@ -201,7 +206,7 @@ impl<M: SlotMemory> Participant<M> {
     /// # Errors
     /// The number of records of the present log that are not durable yet: try again when they are.
     pub fn replace_log(&mut self, log: LogWriter) -> Result<(), u64> {
-        let waiting = self.log.sequence().saturating_sub(self.durable);
+        let waiting = self.log.sequence() - self.durable;
         if waiting > 0 {
             return Err(waiting);
         }

@@ -158,7 +158,7 @@ impl Link {
                         CREDIT => &mut self.credits,
                         _ => &mut self.slices,
                     };
-                    *counted = counted.saturating_sub(1);
+                    *counted = counted.checked_sub(1).expect("an operation completes once");
                     match outcome {
                         Ok(_) if kind == SLICE => happened.push(sent(id)),
                         Ok(_) => {}
@@ -315,7 +315,8 @@ mod tests {
     fn what_a_full_queue_does_not_take_is_our_own_fault_and_reported() {
         let (mut link, _peer) = link();
         for _ in 0..QUEUE_DEPTH_MAX {
-            link.connection().post(0, Operation::Send { bytes: b"" }).unwrap();
+            link.connection().post(PART << KIND_SHIFT, Operation::Send { bytes: b"" }).unwrap();
+            link.slices += 1;
         }
         link.say(&Message::Ready);
         let happened = happened(&mut link);

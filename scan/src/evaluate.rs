@@ -50,14 +50,7 @@ impl Expressions {
         let types = program.node_types();
         let mut fallible: Vec<bool> = Vec::with_capacity(types.len());
         for node in &program.program().nodes {
-            let mut may_fail = match node {
-                // Doubles overflow to infinity; integers and decimals are exact or an error.
-                Node::Arithmetic { left: item, .. } | Node::Negate(item) => {
-                    types[usize::from(*item)] != ValueType::Float64
-                }
-                Node::Cast { .. } => true,
-                _ => false,
-            };
+            let mut may_fail = node.can_fail(types);
             node.for_each_operand(&mut |operand| may_fail |= fallible[usize::from(operand)]);
             fallible.push(may_fail);
         }

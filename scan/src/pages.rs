@@ -142,7 +142,8 @@ impl<'a> Content<'a> {
         match view.encoding() {
             Encoding::Dictionary => view.dictionary().map_or(Self::Other, Self::Dictionary),
             Encoding::Fsst => view.fsst().map_or(Self::Other, Self::Compressed),
-            _ => view.integers().map_or(Self::Other, Self::Integers),
+            Encoding::Integer => view.integers().map_or(Self::Other, Self::Integers),
+            Encoding::Float | Encoding::Plain => Self::Other,
         }
     }
 }

@@ -317,13 +317,11 @@ pub(crate) fn inputs_of(program: &VerifiedProgram, roots: &[NodeIndex]) -> Vec<u
     inputs
 }
 
-/// Whether some value can make the node fail: a cast that does not fit, or an exact decimal that
-/// overflows.
+/// Whether some value can make the node fail, or a node below it: a cast that does not fit, or an
+/// exact number that overflows.
 pub(crate) fn may_fail(program: &VerifiedProgram, root: NodeIndex) -> bool {
-    let needed = nodes_below(program, &[root]);
-    program.program().nodes.iter().zip(&needed).any(|(node, needed)| {
-        *needed && matches!(node, Node::Arithmetic { .. } | Node::Negate(_) | Node::Cast { .. })
-    })
+    let (needed, types) = (nodes_below(program, &[root]), program.node_types());
+    program.program().nodes.iter().zip(&needed).any(|(node, needed)| *needed && node.can_fail(types))
 }
 
 fn complement(op: Comparison) -> Comparison {

@@ -160,25 +160,43 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     }
 
     /// The same scan with the kernels of `level` instead of [`Level::chosen`].
+    ///
+    /// # Panics
+    /// If the scan has begun.
     #[must_use]
     pub fn at_level(mut self, level: Level) -> Self {
+        self.expect_not_begun();
         self.buffers = Buffers::new(level);
         self
     }
 
-    /// The same scan without these rows. Must be called before the first step. Rows beyond the
-    /// segment are ignored; see [`WithheldRows::verify`].
+    /// The same scan without these rows. Rows beyond the segment are ignored; see
+    /// [`WithheldRows::verify`].
+    ///
+    /// # Panics
+    /// If the scan has begun: it may have answered some of them.
     #[must_use]
     pub fn withholding(mut self, rows: Arc<WithheldRows>) -> Self {
+        self.expect_not_begun();
         self.withheld = Some(rows).filter(|rows| !rows.is_empty());
         self
     }
 
     /// The same scan with a quota.
+    ///
+    /// # Panics
+    /// If the scan has begun.
     #[must_use]
     pub fn with_quota(mut self, quota: Quota) -> Self {
+        self.expect_not_begun();
         self.meter = Meter::new(quota);
         self
+    }
+
+    /// A scan that has begun has chosen a window, or is done.
+    fn expect_not_begun(&self) {
+        let is_new = matches!(self.phase, Phase::Plan) && self.window.is_empty();
+        assert!(is_new, "a scan is changed after its first step");
     }
 
     /// Continues until pages are missing, a batch is ready, or the scan is done. While requested

@@ -151,6 +151,17 @@ fn groups_that_find_no_room_are_put_out_and_a_memory_quota_of_twice_the_bound_ne
 }
 
 #[test]
+#[should_panic(expected = "a scan is changed after its first step")]
+fn a_scan_that_has_begun_takes_no_other_quota() {
+    let table = table(1);
+    let program = rows_program(&table);
+    let scan = SegmentScan::new(Arc::clone(&program), Arc::clone(&table.directory), 0, LIMITS).unwrap();
+    let mut scan: SegmentScan<Vec<u8>> = scan.with_quota(Quota::default());
+    assert!(matches!(scan.step(), Ok(Step::Read(_))));
+    let _ = scan.with_quota(Quota::default());
+}
+
+#[test]
 fn a_scan_that_would_hold_too_many_bytes_is_bounced_before_it_reads_them() {
     let table = table(1);
     let program = rows_program(&table);

@@ -347,8 +347,7 @@ impl Gathered {
 /// XORs bytes into a sum, or begins the sum with them.
 fn put(sum: &mut [u8], bytes: &[u8], is_begun: &mut bool) {
     if *is_begun {
-        // Both have the same length.
-        let _ = xor::xor_into(sum, bytes);
+        xor::xor_into(sum, bytes).expect("a term has the length of its part of the sum");
     } else {
         sum.copy_from_slice(bytes);
         *is_begun = true;

@@ -380,8 +380,7 @@ impl Cluster {
         while let Some((cell, bytes)) = cells.try_next().await? {
             for (equation, sum) in geometry.equations().iter().zip(&mut sums) {
                 if equation.cells().any(|known| known == cell) {
-                    // Both have the length of a cell.
-                    let _ = xor::xor_into(sum, &bytes);
+                    xor::xor_into(sum, &bytes).expect("both have the length of a cell");
                 }
             }
         }

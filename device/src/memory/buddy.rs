@@ -37,6 +37,10 @@ impl FreeBlocks {
         self.first_word = self.first_word.min(word);
     }
 
+    fn has(&self, block: u32) -> bool {
+        self.bits[(block / 64) as usize] & (1 << (block % 64)) != 0
+    }
+
     /// Removes the block if it is free, and returns whether it was.
     fn remove(&mut self, block: u32) -> bool {
         let word = (block / 64) as usize;
@@ -114,6 +118,10 @@ impl Buddy {
     }
 
     fn insert_merging(&mut self, mut block: u32, mut order: u32) {
+        for above in order + 1..=self.order_max() {
+            let around = block >> (above - order);
+            assert!(!self.free[above as usize].has(around), "a part of block {around} is freed twice");
+        }
         while order < self.order_max() && self.free[order as usize].remove(block ^ 1) {
             block >>= 1;
             order += 1;
@@ -168,6 +176,15 @@ mod tests {
     #[should_panic(expected = "freed twice")]
     fn freeing_twice_is_a_crash_not_a_corruption() {
         let mut buddy = Buddy::new(8, 0);
+        let first = buddy.take(1).unwrap();
+        buddy.give_back(first, 1);
+        buddy.give_back(first, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "freed twice")]
+    fn freeing_twice_is_seen_after_the_page_has_merged_with_its_neighbours() {
+        let mut buddy = Buddy::new(8, 3);
         let first = buddy.take(1).unwrap();
         buddy.give_back(first, 1);
         buddy.give_back(first, 1);

@@ -65,9 +65,9 @@ impl Counters {
         state.nodes.insert(node);
         if let Some(before) = before {
             let segments = state.figures.segments.of_mut(before.0);
-            *segments = segments.saturating_sub(1);
+            *segments = segments.checked_sub(1).expect("a segment that moves was counted before");
             let placed = state.reasons.entry(before).or_default();
-            *placed = placed.saturating_sub(1);
+            *placed = placed.checked_sub(1).expect("a segment that moves had a reason before");
             state.reasons.retain(|_, segments| *segments > 0);
         }
         *state.figures.segments.of_mut(now.0) += 1;

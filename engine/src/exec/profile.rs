@@ -90,7 +90,20 @@ fn node_weight(node: &Node, value_type: ValueType) -> f64 {
         (Node::Like { .. }, _) => 20.0,
         (Node::Column(_) | Node::Substring { .. } | Node::Case { .. }, ValueType::Text) => 8.0,
         (Node::InSet { .. } | Node::InKeys { .. } | Node::Case { .. } | Node::DatePart { .. }, _) => 4.0,
-        _ => 1.0,
+        (
+            Node::Column(_)
+            | Node::Compare { .. }
+            | Node::And(_)
+            | Node::Or(_)
+            | Node::Not(_)
+            | Node::IsNull(_)
+            | Node::Arithmetic { .. }
+            | Node::Negate(_)
+            | Node::Cast { .. }
+            | Node::Substring { .. }
+            | Node::RowNumber,
+            _,
+        ) => 1.0,
     }
 }
 
@@ -152,7 +165,10 @@ fn values_max(program: &ScanProgram, table: &TableSnapshot, key: NodeIndex) -> f
             let values = branches.iter().map(|(_, value)| *value).chain(*otherwise);
             return values.map(|value| values_max(program, table, value)).sum::<f64>() + 1.0;
         }
-        Node::DatePart { item, .. } => return (values_max(program, table, *item) / 365.0).max(31.0),
+        // Years, of which the first and the last may be incomplete, or days of a month; and NULL.
+        Node::DatePart { item, .. } => {
+            return (values_max(program, table, *item) / 365.0 + 2.0).max(31.0) + 1.0;
+        }
         // A function of one value has at most as many values as its argument.
         Node::Substring { item, .. } | Node::Cast { item, .. } | Node::Negate(item) => {
             return values_max(program, table, *item);

@@ -150,7 +150,10 @@ impl<'p> IntegerPage<'p> {
             return Err(PageFault::malformed("the block asked for", block, self.descriptors.len() - 1));
         };
         let descriptor: BlockDescriptor = bytemuck::pod_read_unaligned(descriptor);
-        let BlockDescriptor { reference, span, packed_at, width, kind, .. } = descriptor;
+        let BlockDescriptor { reference, span, packed_at, width, kind, reserved } = descriptor;
+        if reserved != 0 {
+            return Err(PageFault::malformed("the reserved bytes of a block", reserved, 0_u64));
+        }
         if width > 64 || kind > INCREMENTS {
             return Err(PageFault::malformed(
                 "a block's width or kind",

@@ -17,6 +17,22 @@ pub struct PageView<'p> {
     pub(super) encoding: Encoding,
 }
 
+/// Checks what this version always leaves zero: a later one may give it a meaning.
+fn verify_zeros(header: &PageHeader, padding: &[u8]) -> Result<(), PageFault> {
+    // Without an early end: the compiler takes many bytes at a time.
+    let any = |bytes: &[u8]| bytes.iter().fold(0_u8, |all, byte| all | byte);
+    if header.bounded > 1 {
+        return Err(PageFault::malformed("whether there are bounds", header.bounded, 1_u64));
+    }
+    if any(&header.reserved) != 0 {
+        return Err(PageFault::malformed("the reserved bytes of the header", any(&header.reserved), 0_u64));
+    }
+    if any(padding) != 0 {
+        return Err(PageFault::malformed("the padding", any(padding), 0_u64));
+    }
+    Ok(())
+}
+
 impl<'p> PageView<'p> {
     /// Checks stored bytes, exactly as long as the page's extent, against the expected identity.
     ///
@@ -59,7 +75,9 @@ impl<'p> PageView<'p> {
         let Some(encoding) = Encoding::from_number(header.encoding) else {
             return Err(PageFault::Encoding { wanted: "a number of this version", found: header.encoding });
         };
-        let view = Self { bytes: &bytes[..HEADER_BYTES + header.payload_bytes as usize], header, encoding };
+        let (bytes, padding) = bytes.split_at(HEADER_BYTES + header.payload_bytes as usize);
+        verify_zeros(&header, padding)?;
+        let view = Self { bytes, header, encoding };
         view.verify_rows()?;
         Ok(view)
     }

@@ -184,6 +184,18 @@ fn a_search_in_keys_is_a_conjunct_about_a_column_of_integers_and_nothing_else() 
 }
 
 #[test]
+fn arithmetic_and_casts_can_fail_but_not_arithmetic_on_doubles() {
+    let types = [ValueType::Float64, ValueType::Int64, ValueType::Decimal { precision: 9, scale: 2 }];
+    let sum = |item| Node::Arithmetic { op: Arithmetic::Add, left: item, right: item };
+    for (item, can_fail) in [(0, false), (1, true), (2, true)] {
+        assert_eq!(sum(item).can_fail(&types), can_fail, "{:?}", types[usize::from(item)]);
+        assert_eq!(Node::Negate(item).can_fail(&types), can_fail, "{:?}", types[usize::from(item)]);
+        assert!(Node::Cast { item, to: ValueType::Float64 }.can_fail(&types));
+        assert!(!Node::IsNull(item).can_fail(&types) && !Node::Column(item).can_fail(&types));
+    }
+}
+
+#[test]
 fn a_rows_number_comes_out_of_rows_and_is_used_for_nothing_else() {
     let number = |more: &[Node]| [&[Node::Column(0), Node::RowNumber], more].concat();
     let good = program(number(&[]), vec![], Output::Rows(vec![1, 0, 1])).verify(&table()).unwrap();

@@ -177,6 +177,20 @@ fn fault_of(mut page: Vec<u8>) -> &'static str {
 }
 
 #[test]
+fn what_this_version_leaves_zero_is_refused_otherwise() {
+    for (at, what) in [
+        (std::mem::offset_of!(PageHeader, bounded), "whether there are bounds"),
+        (std::mem::offset_of!(PageHeader, reserved) + 31, "the reserved bytes of the header"),
+        (HEADER_BYTES + std::mem::offset_of!(BlockDescriptor, reserved), "the reserved bytes of a block"),
+        (forge("packed").len() - 1, "the padding"),
+    ] {
+        let mut page = forge("packed");
+        page[at] = 2;
+        assert_eq!(fault_of(page), what);
+    }
+}
+
+#[test]
 fn a_span_that_its_width_cannot_hold_is_refused() {
     let mut page = forge("packed");
     let span_at = HEADER_BYTES + std::mem::offset_of!(BlockDescriptor, span);

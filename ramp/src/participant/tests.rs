@@ -242,6 +242,14 @@ fn votes_and_ends_are_told_when_they_are_durable() {
 }
 
 #[test]
+#[should_panic(expected = "record 2 is said to be durable, but the last one is 1")]
+fn a_record_that_does_not_exist_is_not_durable() {
+    let mut participant = participant();
+    ask(&mut participant, prepare(1, Guard::Open));
+    participant.durable(2);
+}
+
+#[test]
 fn a_transaction_of_one_participant_is_committed_when_its_vote_is_durable_and_not_visible_before() {
     let feed = Feed::new(SlotVector::zeroed(4096), OPTIONS.life).unwrap();
     let mut participant = participant().feeding(feed, b"a");
@@ -330,7 +338,7 @@ fn what_is_committed_is_not_aborted() {
     let mut participant = participant();
     ask(&mut participant, prepare(1, Guard::Open));
     ask(&mut participant, Request::Commit { timestamp: at(1) });
-    participant.durable(9);
+    participant.durable(2);
     participant.take_replies();
     assert_eq!(ask(&mut participant, Request::Abort { timestamp: at(1) }), [Reply::Committed]);
 }
@@ -459,7 +467,7 @@ fn a_log_that_is_full_stops_new_transactions_only() {
     assert_eq!(participant.store().latest(&key(b'a')), at(1));
     // Who asks again about what is prepared is told, when it is durable.
     assert_eq!(ask(&mut participant, prepare(7, Guard::Open)), []);
-    participant.durable(9);
+    participant.durable(3);
     assert_eq!(participant.take_replies().last().map(|(_, reply)| reply.clone()), Some(Reply::Prepared));
 }
 

@@ -79,18 +79,18 @@ impl Chain {
         self.slot.as_ref().map(Slot::place)
     }
 
-    /// Adds a prepared version, unless there is one with its timestamp.
+    /// Adds a prepared version, whose timestamp no other one has.
     pub(super) fn prepare(&mut self, version: Version) {
-        if let Err(position) = self.position(version.timestamp) {
-            self.versions.insert(position, StoredVersion { version, committed: false });
-        }
+        let position = self.position(version.timestamp).expect_err("a key has one version of a transaction");
+        self.versions.insert(position, StoredVersion { version, committed: false });
     }
 
-    /// Commits a prepared version. Returns the timestamp and the bytes of the version that is
-    /// superseded by that: the one that was the latest, or the committed one itself if it is older.
+    /// Commits a version, which is prepared. Returns the timestamp and the bytes of the version
+    /// that is superseded by that: the one that was the latest, or the committed one itself if it
+    /// is older.
     pub(super) fn commit(&mut self, timestamp: Timestamp) -> Option<(Timestamp, usize)> {
-        let position =
-            self.position(timestamp).ok().filter(|position| !self.versions[*position].committed)?;
+        let position = self.position(timestamp).expect("a prepared version stays until it is committed");
+        assert!(!self.versions[position].committed, "the version {timestamp} is committed twice");
         let before = self.latest_position();
         self.versions[position].committed = true;
         let superseded = &self.versions[before?.min(position)].version;

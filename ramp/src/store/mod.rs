@@ -218,7 +218,7 @@ impl<M: SlotMemory> Store<M> {
     pub fn commit(&mut self, timestamp: Timestamp) -> Commit {
         let Some(keys) = self.outcomes.commit(timestamp) else { return Commit::Before };
         for key in keys {
-            let Some(chain) = self.chains.get_mut(&key) else { continue };
+            let chain = self.chains.get_mut(&key).expect("a prepared key has a chain");
             if let Some((timestamp, bytes)) = chain.commit(timestamp) {
                 let epoch = self.readers.supersede();
                 self.status.superseded_bytes += bytes;
@@ -460,7 +460,8 @@ impl<M: SlotMemory> Store<M> {
         dropped
     }
 
-    /// Removes a version. Returns the bytes that it took.
+    /// Removes a version. Returns the bytes that it took: none if it was removed before, as some
+    /// are when a prefix is emptied again after recovery.
     fn remove(&mut self, key: &Key, timestamp: Timestamp) -> usize {
         let Some(chain) = self.chains.get_mut(key) else { return 0 };
         let Some(version) = chain.remove(timestamp) else { return 0 };

@@ -171,7 +171,8 @@ impl Node {
     pub(crate) fn collect(&mut self) -> bool {
         let Some(participant) = &mut self.participant else { return false };
         if self.defect == Some(Defect::EarlyAnswers) {
-            participant.durable(u64::MAX);
+            let last = participant.log_mut().sequence();
+            participant.durable(last);
         }
         self.outbox.extend(participant.take_replies());
         if self.disk.batch.is_some() {

@@ -188,13 +188,13 @@ impl Reactor {
             Completion::Ready { token, .. } => return self.fired(token),
             Completion::Fsync { token, outcome } => {
                 let (index, _) = Place::of_operation(token.0);
-                let Some(task) = self.tasks.get_mut(index) else { return };
+                let task = self.tasks.get_mut(index).expect("a task outlives its operations");
                 task.work.flushed(&mut self.core, outcome);
                 return self.advance(index);
             }
         };
         let (index, part) = Place::of_operation(token.0);
-        let Some(task) = self.tasks.get_mut(index) else { return };
+        let task = self.tasks.get_mut(index).expect("a task outlives its operations");
         task.work.device_done(&mut self.core, task.place, part, memory, outcome);
         self.advance(index);
     }
@@ -411,10 +411,7 @@ impl Reactor {
     fn feed_starved(&mut self) -> bool {
         let (mut happened, mut at) = (false, 0);
         while let Some(index) = self.starved.get(at).copied() {
-            let Some(task) = self.tasks.get_mut(index) else {
-                self.starved.remove(at);
-                continue;
-            };
+            let task = self.tasks.get_mut(index).expect("a waiting task ends only here");
             match task.work.advance(&mut self.core, task.place) {
                 Progress::Starved if self.core.waits_for_itself(task.place) => {
                     at += 1;

@@ -162,6 +162,11 @@ impl Outlet {
             None => {}
             Some(BytesLocation::Shared(batches)) => {
                 for batch in batches {
+                    if bytes.len() == most {
+                        break;
+                    }
+                    let next = from + bytes.len() as u64;
+                    assert!(batch.offset_bytes <= next, "a batch of the log is missing at {next}");
                     let at = from.saturating_sub(batch.offset_bytes).saturating_as::<usize>();
                     let rest = batch.bytes.get(at..).unwrap_or_default();
                     bytes.extend_from_slice(&rest[..rest.len().min(most - bytes.len())]);
@@ -253,5 +258,29 @@ mod tests {
         assert!(bytes.is_empty(), "that is its end");
         outlet.read(NUMBER + 1, 0, 70, &mut file, &mut bytes).unwrap();
         assert!(bytes.is_empty(), "no such log");
+    }
+
+    #[test]
+    fn batches_that_follow_one_another_are_read_together() {
+        let outlet = Outlet::new("none".into(), "new".into(), 1000);
+        outlet.begin(NUMBER, tail(24));
+        for number in 0..3 {
+            outlet.add(&batch(24 + number * 100, 7), tail(124 + number * 100));
+        }
+        let (mut file, mut bytes) = (OpenLog::default(), Vec::new());
+        for (from, most, found) in [(24, 300, 300), (30, 200, 200), (124, 70, 70), (250, 300, 74)] {
+            outlet.read(NUMBER, from, most, &mut file, &mut bytes).unwrap();
+            assert_eq!(bytes, vec![7; found], "{most} bytes from {from}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a batch of the log is missing at 124")]
+    fn bytes_behind_a_gap_are_never_read() {
+        let outlet = Outlet::new("none".into(), "new".into(), 1000);
+        outlet.begin(NUMBER, tail(24));
+        outlet.add(&batch(24, 7), tail(124));
+        outlet.add(&batch(224, 7), tail(324));
+        outlet.read(NUMBER, 24, 300, &mut OpenLog::default(), &mut Vec::new()).unwrap();
     }
 }

@@ -8,10 +8,12 @@
 //! - A range is punched only while it is free, and cannot be allocated until the punch has ended.
 //! - Extents become free only after their removal from the catalog is durable. If the durability is
 //!   uncertain, [`FreeExtents::freeze`] is called first: no extent becomes free after it.
+//! - After a panic in here the state may be half changed: no extent becomes free, and none is
+//!   allocated.
 
 use std::{
     path::PathBuf,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, LockResult, Mutex, MutexGuard},
 };
 
 use rackscan_cache::FreeSpace;
@@ -56,6 +58,8 @@ pub(super) struct State {
     waiting: usize,
     is_ended: bool,
     is_frozen: bool,
+    /// Whether a thread has panicked while it changed this.
+    is_broken: bool,
 }
 
 impl State {
@@ -68,9 +72,10 @@ impl State {
     /// Frees an extent.
     pub(super) fn give_back(&mut self, extent: Extent) {
         let (device, length) = (usize::from(extent.device.0), extent.length_bytes.into());
-        if self.is_frozen || device >= self.devices.len() {
+        if self.is_frozen {
             return;
         }
+        assert!(device < self.devices.len(), "an extent of device {device}, which there is not, is freed");
         self.devices[device].give_back(extent.offset_bytes, length);
         let Some(freed) = self.freed[device].as_mut().filter(|_| !self.is_ended) else { return };
         if let Some((begin, before)) = freed.last_mut()
@@ -116,20 +121,20 @@ impl FreeExtents {
             waiting: 0,
             is_ended: false,
             is_frozen: false,
+            is_broken: false,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in here is a broken invariant that was reported; freeing while unwinding must not
-        // abort.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        checked(self.state.lock())
     }
 
     /// Allocates with `take`. If it fails while a range is being punched, it is tried again after
     /// that.
     pub(super) fn take<T, E>(&self, mut take: impl FnMut(&mut State) -> Result<T, E>) -> Result<T, E> {
         let mut state = self.lock();
+        assert!(!state.is_broken, "{BROKEN}");
         match take(&mut state) {
             Err(_) if state.punched.is_some() => {}
             outcome => return outcome,
@@ -137,9 +142,10 @@ impl FreeExtents {
         // No other punch begins while an allocation waits.
         state.waiting += 1;
         while state.punched.is_some() {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = checked(self.changed.wait(state));
         }
         state.waiting -= 1;
+        assert!(!state.is_broken, "{BROKEN}");
         let outcome = take(&mut state);
         drop(state);
         self.changed.notify_all();
@@ -191,17 +197,35 @@ impl FreeExtents {
         let mut state = self.lock();
         let is_idle = |state: &State| state.waiting > 0 || state.freed.iter().flatten().all(Vec::is_empty);
         while !state.is_ended && is_idle(&state) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = checked(self.changed.wait(state));
         }
         !state.is_ended
     }
+}
+
+/// Why nothing is allocated any more.
+const BROKEN: &str = "an earlier panic has left the free extents half changed";
+
+/// The state; after a panic that may have left it half changed, it is frozen and broken. The panic
+/// was reported, and freeing while unwinding must not abort.
+fn checked(locked: LockResult<MutexGuard<'_, State>>) -> MutexGuard<'_, State> {
+    locked.unwrap_or_else(|poisoned| {
+        let mut state = poisoned.into_inner();
+        (state.is_frozen, state.is_ended, state.is_broken) = (true, true, true);
+        state
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rackscan_format::ids::DeviceId;
-    use std::{cell::RefCell, collections::BTreeSet, sync::mpsc};
+    use std::{
+        cell::RefCell,
+        collections::BTreeSet,
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::mpsc,
+    };
 
     const MIB: u64 = 1 << 20;
 
@@ -285,6 +309,19 @@ mod tests {
         assert!(punched(&free).is_empty());
         assert_eq!(free.lock().free_bytes(0), 249 * MIB);
         assert!(!free.wait());
+    }
+
+    #[test]
+    fn nothing_becomes_free_and_nothing_is_allocated_after_a_panic_of_the_allocator() {
+        let free = free(true);
+        assert!(taken(&free, extent(0, 8)));
+        let broken = || free.take(|_| -> Result<(), ()> { panic!("half changed") });
+        assert!(catch_unwind(AssertUnwindSafe(broken)).is_err());
+        free.give_back([extent(0, 8)].into_iter());
+        assert!(punched(&free).is_empty() && !free.wait());
+        assert_eq!(free.lock().free_bytes(0), 248 * MIB);
+        let allocated = || free.take(|state| state.devices[0].take(MIB).ok_or(()));
+        assert!(catch_unwind(AssertUnwindSafe(allocated)).is_err());
     }
 
     #[test]

@@ -88,7 +88,13 @@ fn integer_groups_are_bounded_by_their_range() {
 #[test]
 fn years_are_fewer_than_days() {
     let year = Node::DatePart { part: DatePart::Year, item: 0 };
-    assert!(groups(0, ColumnType::Date32, vec![year]) <= 31.0);
+    assert!(groups(0, ColumnType::Date32, vec![year]) <= 32.0);
+}
+
+#[test]
+fn days_of_a_month_and_null_are_as_many_groups_as_are_expected_at_most() {
+    let day = Node::DatePart { part: DatePart::Day, item: 0 };
+    assert!(groups(0, ColumnType::Date32, vec![day]) >= 32.0);
 }
 
 #[test]
