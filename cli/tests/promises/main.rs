@@ -5,6 +5,7 @@ mod a_trace_runs_again;
 mod acknowledged_writes_survive_their_node;
 mod bad_words_and_files_end_in_one_clear_message;
 mod data_is_private;
+mod devices_of_this_host;
 #[path = "../chaos/disk.rs"]
 mod disk;
 mod figures_of_papers;
