@@ -8,7 +8,7 @@ use super::{
 use clap::Args;
 use rackscan_fabric::Wire;
 use rackscan_lab::transactions::{
-    Operations, Series,
+    Durability, Operations, Series,
     workload::{Choice, Core, Mix},
 };
 use rackscan_ramp::algorithm::Algorithm;
@@ -42,10 +42,14 @@ pub(crate) struct BenchRamp {
     /// Wires to the nodes, comma-separated
     #[arg(long, value_parser = one_of(&WIRES), value_delimiter = ',', default_value = "shm,tcp")]
     pub(crate) wires: Vec<Wire>,
-    /// Single series instead of all combinations, comma-separated: ALGORITHM:OPERATIONS:WIRE as
-    /// ramp-fast:get:tcp
+    /// When nodes acknowledge a write, comma-separated: replicas (durable in the log and in a log
+    /// replica), log (durable in the log), memory (in a log in memory, as in the paper)
+    #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "replicas", value_parser = durability)]
+    pub(crate) durability: Vec<Durability>,
+    /// Single series instead of all combinations, comma-separated:
+    /// ALGORITHM:OPERATIONS:WIRE[:DURABILITY] as ramp-fast:get:tcp
     #[arg(long, value_delimiter = ',', value_name = "SERIES", value_parser = str::parse::<Series>,
-          conflicts_with_all = ["algorithms", "operations", "wires"])]
+          conflicts_with_all = ["algorithms", "operations", "wires", "durability"])]
     pub(crate) series: Vec<Series>,
     /// Workloads, comma-separated: micro, ycsb-a to ycsb-f
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "micro", value_parser = mix)]
@@ -154,6 +158,10 @@ impl BenchRampStress {
     pub(super) fn unused(&self) -> Vec<Unused> {
         vec![Unused { option: "verbs", is_unused: self.over != Wire::Verbs, why: "--over is not verbs" }]
     }
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    text.parse().map_err(|error: rackscan_lab::transactions::workload::NoSuchName| error.to_string())
 }
 
 fn operations(text: &str) -> Result<Operations, String> {

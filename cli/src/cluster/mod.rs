@@ -55,4 +55,4 @@ pub(crate) use replay_devices::{ReplayDevices, ReplayDevicesOptions};
 pub(crate) use scratch::{ScratchNodes, ScratchOptions};
 pub(crate) use shaping::{ClientLink, NarrowWire, Quota, ResourceLimits, SlowDisks};
 pub(crate) use shared::SharedNodes;
-pub(crate) use transaction_nodes::TransactionNodesOptions;
+pub(crate) use transaction_nodes::{TransactionNodes, TransactionNodesOptions};

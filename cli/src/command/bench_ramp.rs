@@ -8,7 +8,7 @@
 use super::bench::{ended, publish};
 use crate::{
     args::{BenchRamp, BenchRampStress, ParticipantsArguments},
-    cluster::{EphemeralNodes, TransactionNodesOptions},
+    cluster::{TransactionNodes, TransactionNodesOptions},
     failure::{Failure, at_path},
     output::{Cell, TextTable, print_text},
     progress,
@@ -19,8 +19,9 @@ use rackscan_fabric::{ClusterKey, Wire};
 use rackscan_lab::{
     Bounds, Provenance,
     transactions::{
-        Axes, ClusterSession, Failure as StoreFailure, Operations, Plan, Series, Stress, StressOutcome,
-        Strike, SweepOutcome, TransactionHost, TransactionLine, TransactionStore, report, stress, sweep,
+        Axes, ClusterSession, Durability, Failure as StoreFailure, Operations, Plan, Series, Stress,
+        StressOutcome, Strike, SweepOutcome, TransactionHost, TransactionLine, TransactionStore, report,
+        stress, sweep,
         workload::{Choice, Span},
     },
 };
@@ -63,7 +64,7 @@ pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
         stop: &stop,
     };
     let value_bytes = u64::from(asked.keys) * u64::from(asked.value_bytes);
-    let mut host = Host::start(&asked.participants, value_bytes)?;
+    let mut host = Hosts { participants: &asked.participants, value_bytes, started: Vec::new() };
     let bar = progress::turns();
     let outcome = sweep(&plan, &mut host, &mut |step| {
         bar.set_length(step.total as u64);
@@ -96,6 +97,7 @@ fn axes(asked: &BenchRamp) -> Axes {
         algorithms: asked.algorithms.clone(),
         operations: asked.operations.clone(),
         wires: asked.wires.clone(),
+        durabilities: asked.durability.clone(),
         mixes: asked.workloads.clone(),
         choice: asked.distribution,
         sizes: asked.sizes.clone(),
@@ -110,32 +112,55 @@ fn axes(asked: &BenchRamp) -> Axes {
 /// buffers.
 fn baselines(asked: &BenchRamp) -> Vec<Series> {
     let algorithm = asked.algorithms.first().copied().unwrap_or(Algorithm::Fast);
-    let series = |operations, wire| Series { algorithm, operations, wire };
+    // The ratio of a series is to the baseline with its own durability.
+    let series = |operations, wire| Series { algorithm, operations, wire, durability: Durability::default() };
     vec![series(Operations::Get, Wire::Tcp), series(Operations::GetPlus, Wire::Shm)]
 }
 
-/// Nodes that the sessions of all series share.
+/// Nodes that the sessions of all series of one durability share.
 struct Host {
-    nodes: EphemeralNodes,
+    durability: Durability,
+    nodes: TransactionNodes,
     endpoints: Vec<NodeEndpoint>,
     key: ClusterKey,
 }
 
 impl Host {
-    fn start(participants: &ParticipantsArguments, value_bytes: u64) -> Result<Self, Failure> {
+    fn start(
+        participants: &ParticipantsArguments,
+        value_bytes: u64,
+        durability: Durability,
+    ) -> Result<Self, Failure> {
         let ParticipantsArguments { nodes, folder, verbs } = participants.clone();
         let each = value_bytes * BYTES_PER_VALUE_BYTE / u64::from(nodes.max(1));
         let transactions_bytes = each.max(TRANSACTIONS_BYTES_MIN);
-        let options = TransactionNodesOptions { folder, nodes, transactions_bytes, verbs };
+        let options = TransactionNodesOptions { folder, nodes, transactions_bytes, verbs, durability };
         let nodes = options.start()?;
-        let (endpoints, key) = (nodes.file().endpoints(), nodes.file().key()?);
-        Ok(Self { nodes, endpoints, key })
+        let (endpoints, key) = (nodes.nodes.file().endpoints(), nodes.nodes.file().key()?);
+        Ok(Self { durability, nodes, endpoints, key })
     }
 }
 
-impl TransactionHost for Host {
+/// The nodes of each durability, which are started for its first turn.
+struct Hosts<'a> {
+    participants: &'a ParticipantsArguments,
+    value_bytes: u64,
+    started: Vec<Host>,
+}
+
+impl Hosts<'_> {
+    fn of(&self, series: &Series) -> Option<&Host> {
+        self.started.iter().find(|host| host.durability == series.durability)
+    }
+}
+
+impl TransactionHost for Hosts<'_> {
     fn begin(&mut self, series: &Series) -> Result<(), String> {
-        if self.nodes.has_wire(series.wire) {
+        if self.of(series).is_none() {
+            let host = Host::start(self.participants, self.value_bytes, series.durability);
+            self.started.push(host.map_err(|failure| failure.to_string())?);
+        }
+        if self.of(series).is_some_and(|host| host.nodes.nodes.has_wire(series.wire)) {
             return Ok(());
         }
         Err(format!(
@@ -144,16 +169,17 @@ impl TransactionHost for Host {
         ))
     }
 
-    fn place(&self, _series: &Series) -> String {
-        "nodes".to_owned()
+    fn place(&self, series: &Series) -> String {
+        series.durability.name().to_owned()
     }
 
-    fn processes(&self, _series: &Series) -> Vec<u32> {
-        self.nodes.pids()
+    fn processes(&self, series: &Series) -> Vec<u32> {
+        self.of(series).map(|host| host.nodes.nodes.pids()).unwrap_or_default()
     }
 
     fn session(&self, series: &Series, _thread: u32) -> Result<Box<dyn TransactionStore + '_>, StoreFailure> {
-        open(&self.endpoints, &self.key, series)
+        let host = self.of(series).expect("the nodes of a series are started before its sessions");
+        open(&host.endpoints, &host.key, series)
     }
 }
 
@@ -190,6 +216,7 @@ fn figures(lines: &[TransactionLine]) -> TextTable {
         "algorithm",
         "operations",
         "wire",
+        "durability",
         "tx/s",
         "keys/s",
         "spread",
@@ -216,6 +243,7 @@ fn figures(lines: &[TransactionLine]) -> TextTable {
             Cell::from(line.algorithm),
             Cell::from(line.operations),
             Cell::from(line.wire.to_string()),
+            Cell::from(line.durability),
             number(line.median_per_s, 0),
             number(line.operations_per_s, 0),
             number(line.spread, 2),
@@ -235,7 +263,12 @@ fn figures(lines: &[TransactionLine]) -> TextTable {
 pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     let value_bytes = Span { least: 100, most: 4000 };
-    let series = Series { algorithm: asked.algorithm, operations: asked.operations, wire: asked.over };
+    let series = Series {
+        algorithm: asked.algorithm,
+        operations: asked.operations,
+        wire: asked.over,
+        durability: Durability::Replicas,
+    };
     if series.wire == Wire::Verbs && asked.participants.verbs.is_none() {
         return Err(Failure::Usage(
             "--over verbs needs the adapter: name it with --verbs, or choose shm or tcp".to_owned(),
@@ -259,11 +292,12 @@ pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
         stop: &stop,
     };
     let bytes = u64::from(asked.keys) * u64::from(value_bytes.most);
-    let Host { nodes, endpoints, key } = Host::start(&asked.participants, bytes)?;
+    let Host { nodes, endpoints, key, .. } = Host::start(&asked.participants, bytes, series.durability)?;
     let nodes = Mutex::new(nodes);
     let session = |_: u32| open(&endpoints, &key, &series);
     let mut chaos = |strike: Strike| {
         let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = &mut nodes.nodes;
         let node = |node: u32| node.saturating_as::<u16>();
         let struck = match strike {
             Strike::Kill { node: of } => nodes.kill(node(of)),

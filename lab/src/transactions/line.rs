@@ -68,6 +68,41 @@ impl FromStr for Operations {
     }
 }
 
+/// When a node acknowledges a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Durability {
+    /// When it is durable in its log and in a log replica on another node, as in a cluster.
+    #[default]
+    Replicas,
+    /// When it is durable in its log.
+    Log,
+    /// When it is in its log in memory, which is lost with the host: as in the paper.
+    Memory,
+}
+
+impl Durability {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Replicas, Self::Log, Self::Memory];
+
+    /// The name by which users choose it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Replicas => "replicas",
+            Self::Log => "log",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl FromStr for Durability {
+    type Err = NoSuchName;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchName> {
+        named("durability", &Self::ALL, Self::name, text)
+    }
+}
+
 /// A combination that is compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Series {
@@ -77,26 +112,41 @@ pub struct Series {
     pub operations: Operations,
     /// The wire.
     pub wire: Wire,
+    /// When writes are acknowledged.
+    pub durability: Durability,
 }
 
 impl fmt::Display for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.algorithm, self.operations.name(), self.wire)
+        write!(f, "{} {} {}", self.algorithm, self.operations.name(), self.wire)?;
+        if self.durability == Durability::default() {
+            Ok(())
+        } else {
+            write!(f, " {}", self.durability.name())
+        }
     }
 }
 
-/// Parses `ramp-fast:get:tcp`: an algorithm, operations and a wire.
+/// Parses `ramp-fast:get:tcp`, or `ramp-fast:get:tcp:log`: an algorithm, operations, a wire, and a
+/// durability, by default `replicas`.
 impl FromStr for Series {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let [algorithm, operations, wire] = *text.split(':').collect::<Vec<_>>() else {
-            return Err(format!("expected ALGORITHM:OPERATIONS:WIRE as ramp-fast:get:tcp, found {text:?}"));
+        let (algorithm, operations, wire, durability) = match *text.split(':').collect::<Vec<_>>() {
+            [algorithm, operations, wire] => (algorithm, operations, wire, Durability::default().name()),
+            [algorithm, operations, wire, durability] => (algorithm, operations, wire, durability),
+            _ => {
+                return Err(format!(
+                    "expected ALGORITHM:OPERATIONS:WIRE or ALGORITHM:OPERATIONS:WIRE:DURABILITY as ramp-fast:get:tcp, found {text:?}"
+                ));
+            }
         };
         let series = Self {
             algorithm: algorithm.parse().map_err(|error: NoSuchAlgorithm| error.to_string())?,
             operations: operations.parse().map_err(|error: NoSuchName| error.to_string())?,
             wire: wire_of(wire)?,
+            durability: durability.parse().map_err(|error: NoSuchName| error.to_string())?,
         };
         if series.algorithm == Algorithm::Locking && series.operations == Operations::GetStar {
             return Err(format!("{text}: s2pl locks what it reads, which get* cannot do"));
@@ -142,6 +192,8 @@ pub struct TransactionLine {
     pub operations: &'static str,
     /// The wire.
     pub wire: Wire,
+    /// When writes are acknowledged: `replicas`, `log` or `memory`.
+    pub durability: &'static str,
     /// `micro`, or the name of the core workload.
     pub workload: &'static str,
     /// Distribution of the keys.
@@ -202,14 +254,18 @@ impl TransactionLine {
     /// Whether it is a line of this series.
     #[must_use]
     pub fn is_of(&self, series: &Series) -> bool {
-        (self.algorithm, self.operations, self.wire)
-            == (series.algorithm.name(), series.operations.name(), series.wire)
+        (self.algorithm, self.operations, self.wire, self.durability)
+            == (series.algorithm.name(), series.operations.name(), series.wire, series.durability.name())
     }
 
     /// The series as text.
     #[must_use]
     pub fn series(&self) -> String {
-        format!("{} {} {}", self.algorithm, self.operations, self.wire)
+        let series = format!("{} {} {}", self.algorithm, self.operations, self.wire);
+        if self.durability == Durability::default().name() {
+            return series;
+        }
+        format!("{series} {}", self.durability)
     }
 }
 
@@ -257,6 +313,7 @@ pub(super) fn line(
         algorithm: series.algorithm.name(),
         operations: series.operations.name(),
         wire: series.wire,
+        durability: series.durability.name(),
         workload: workload.mix.name(),
         distribution: workload.choice,
         size: workload.size.most,
@@ -280,7 +337,7 @@ pub(super) fn line(
         absent: counters.absent,
         own_cpu_ns: cpu(turns.iter().map(|(_, turn)| turn.own_cpu).sum()),
         nodes_cpu_ns: nodes_cpu.map(cpu),
-        over: over(turns, all, common.baselines),
+        over: over(series, turns, all, common.baselines),
         checked,
         notes: if counters.scans_by_key > 0 { vec![BY_KEY] } else { Vec::new() },
         partial: cut.or_else(|| fewer.then(|| common.partial.to_owned())),
@@ -290,10 +347,12 @@ pub(super) fn line(
     })
 }
 
-/// Median ratios of the turns to those of each baseline in the same rounds.
-fn over(turns: &Turns, all: &[(Series, Turns)], baselines: &[Series]) -> BTreeMap<String, f64> {
+/// Median ratios of the turns to those of each baseline, with the same durability, in the same
+/// rounds.
+fn over(of: &Series, turns: &Turns, all: &[(Series, Turns)], baselines: &[Series]) -> BTreeMap<String, f64> {
     let ratio = |baseline: &Series| {
-        let (_, others) = all.iter().find(|(series, _)| series == baseline)?;
+        let baseline = Series { durability: of.durability, ..*baseline };
+        let (_, others) = all.iter().find(|(series, _)| *series == baseline)?;
         let ratios = turns.iter().filter_map(|(round, turn)| {
             let (_, other) = others.iter().find(|(of, other)| of == round && other.per_s > 0.0)?;
             Some(turn.per_s / other.per_s)
@@ -316,10 +375,18 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 pub(super) mod tests {
     use super::*;
 
-    pub(crate) const STAR: Series =
-        Series { algorithm: Algorithm::Fast, operations: Operations::GetStar, wire: Wire::Shm };
-    pub(crate) const TCP: Series =
-        Series { algorithm: Algorithm::Fast, operations: Operations::Get, wire: Wire::Tcp };
+    pub(crate) const STAR: Series = Series {
+        algorithm: Algorithm::Fast,
+        operations: Operations::GetStar,
+        wire: Wire::Shm,
+        durability: Durability::Replicas,
+    };
+    pub(crate) const TCP: Series = Series {
+        algorithm: Algorithm::Fast,
+        operations: Operations::Get,
+        wire: Wire::Tcp,
+        durability: Durability::Replicas,
+    };
 
     pub(crate) fn measured(per_s: f64) -> Measured {
         let mut counters = Counters { transactions: 100, operations: 400, ..Counters::default() };

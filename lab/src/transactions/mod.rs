@@ -44,7 +44,7 @@ mod nearby;
 pub use cluster::ClusterSession;
 pub use counters::Counters;
 pub use driver::{Measured, RunError, run};
-pub use line::{Operations, Point, Series, TransactionLine};
+pub use line::{Durability, Operations, Point, Series, TransactionLine};
 pub use load::{Load, LoadError, load};
 pub use options::RunOptions;
 pub use picture::report;

@@ -407,7 +407,7 @@ mod tests {
         for algorithm in Algorithm::ALL {
             for operations in Operations::ALL {
                 for wire in [Wire::Shm, Wire::Tcp] {
-                    all.push(line::Series { algorithm, operations, wire });
+                    all.push(line::Series { algorithm, operations, wire, durability: Default::default() });
                 }
             }
         }

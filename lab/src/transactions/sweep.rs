@@ -16,7 +16,7 @@
 //!   a sweep ends early, its lines contain the results until then.
 
 use super::driver::{Measured, run};
-use super::line::{Common, Operations, Point, Series, TransactionLine, Turns, line};
+use super::line::{Common, Durability, Operations, Point, Series, TransactionLine, Turns, line};
 use super::load::{Load, load};
 use super::options::RunOptions;
 use super::store::{Failure, TransactionStore};
@@ -66,6 +66,8 @@ pub struct Axes {
     pub operations: Vec<Operations>,
     /// The wires.
     pub wires: Vec<Wire>,
+    /// When writes are acknowledged.
+    pub durabilities: Vec<Durability>,
     /// The workloads; the read share of `micro` is replaced by those below.
     pub mixes: Vec<Mix>,
     /// Distribution of the keys; `None` for that of the workload.
@@ -90,12 +92,14 @@ impl Axes {
         for wire in &self.wires {
             for algorithm in &self.algorithms {
                 for operations in &self.operations {
-                    let (algorithm, operations, wire) = (*algorithm, *operations, *wire);
-                    let locks_by_reading =
-                        algorithm == Algorithm::Locking && operations == Operations::GetStar;
-                    let series = Series { algorithm, operations, wire };
-                    if !locks_by_reading && !all.contains(&series) {
-                        all.push(series);
+                    for durability in &self.durabilities {
+                        let (algorithm, operations, wire) = (*algorithm, *operations, *wire);
+                        let locks_by_reading =
+                            algorithm == Algorithm::Locking && operations == Operations::GetStar;
+                        let series = Series { algorithm, operations, wire, durability: *durability };
+                        if !locks_by_reading && !all.contains(&series) {
+                            all.push(series);
+                        }
                     }
                 }
             }
@@ -440,6 +444,7 @@ mod tests {
         Axes {
             algorithms: vec![Algorithm::Fast, Algorithm::Locking],
             operations: vec![Operations::Get, Operations::GetStar],
+            durabilities: vec![Durability::Replicas],
             wires: vec![Wire::Shm],
             mixes: vec![Mix::Micro { read_share: 0.0 }, Mix::Ycsb(Core::A)],
             choice: None,
