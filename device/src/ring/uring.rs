@@ -231,9 +231,9 @@ impl Uring {
             // The kernel holds completions back until there is space: fetch them without sleeping.
             return self.enter(Block::Never);
         }
-        let queue = self.inner.submission();
         // Without interrupts, only a call of the kernel finds ended transfers.
         let polls = self.mode == RingMode::Polling && self.busy() > 0;
+        let queue = self.inner.submission();
         let nothing_to_do = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() && !polls;
         drop(queue);
         let submitter = self.inner.submitter();
