@@ -48,16 +48,6 @@ impl Operations {
             Self::GetStar => "get*",
         }
     }
-
-    /// The paper's name of both operations.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Get => "GET, PUT",
-            Self::GetPlus => "GET+, PUT+",
-            Self::GetStar => "GET*, PUT+",
-        }
-    }
 }
 
 impl FromStr for Operations {
