@@ -210,12 +210,6 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         &mut self.store
     }
 
-    /// Its devices.
-    #[must_use]
-    pub fn io(&self) -> &I {
-        &self.io
-    }
-
     /// Returns its devices and its store.
     #[must_use]
     pub fn into_parts(self) -> (I, S) {
@@ -258,12 +252,6 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let has_failed = !failed.is_empty();
         failed.into_iter().for_each(|(session, failure)| self.end(session, failure));
         any | has_failed
-    }
-
-    /// The fabric's counters of each present link, with the name of its peer.
-    #[must_use]
-    pub fn link_counters(&self) -> Vec<(String, rackscan_fabric::Counters)> {
-        self.links.counters()
     }
 
     fn accept(&mut self) -> bool {
