@@ -189,13 +189,6 @@ pub struct TransactionLine {
 }
 
 impl TransactionLine {
-    /// Whether it is a line of this series.
-    #[must_use]
-    pub fn is_of(&self, series: &Series) -> bool {
-        (self.algorithm, self.operations, self.wire)
-            == (series.algorithm.name(), series.operations.name(), series.wire)
-    }
-
     /// The series as text.
     #[must_use]
     pub fn series(&self) -> String {

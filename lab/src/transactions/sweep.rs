@@ -495,7 +495,7 @@ mod tests {
             assert!(line.over["ramp-fast get shm"] > 0.0 && line.checked.is_some());
             assert_eq!(line.latency.count, 80);
         }
-        let own = outcome.lines.iter().find(|line| line.is_of(&plan.baselines[0])).unwrap();
+        let own = outcome.lines.iter().find(|line| line.series() == plan.baselines[0].to_string()).unwrap();
         assert!((own.over["ramp-fast get shm"] - 1.0).abs() < 1e-9);
         let loads = steps.iter().filter(|step| step.contains("40 of 40 keys"));
         assert_eq!(loads.count(), 2, "once for each cluster, because the size stays the same");
