@@ -18,11 +18,6 @@ use arrow::{
 use az::SaturatingAs;
 use std::{collections::HashMap, sync::Arc};
 
-/// The total bytes of all values.
-pub(super) fn bytes(column: &ArrayRef) -> usize {
-    column.as_string_view_opt().map_or(0, |texts| texts.lengths().map(|length| length as usize).sum())
-}
-
 pub(super) fn encode(
     texts: &StringViewArray,
     descriptor: &mut Descriptor,
