@@ -146,7 +146,7 @@ fn foreign_shared_memory_is_read_into_and_written_from() {
     // SAFETY: a null hint lets the kernel choose an unused range; the mapping is never unmapped.
     let start = unsafe { mmap(std::ptr::null_mut(), 65_536, flags, MapFlags::SHARED, &memory, 0) }.unwrap();
     // SAFETY: the mapping stays for the life of the process, and these are the only references to it.
-    let bytes = unsafe { std::slice::from_raw_parts::<'static, AtomicU8>(start.cast(), 65_536) };
+    let bytes: &'static [AtomicU8] = unsafe { std::slice::from_raw_parts(start.cast(), 65_536) };
     let region = ExternalMemory::of_bytes(Arc::new(bytes));
     assert!(region.part(61_440, 8192).is_none());
     let pool = pool();
