@@ -18,8 +18,8 @@ use rackscan_format::ids::NodeId;
 use rackscan_stripe::{Cell, Geometry, Node as Turn, Way};
 
 use crate::{
-    Answered, Beginning, Calls, Ended, Member, Node, NodeConfig, Place, Places, Refusal, Shape, Store, StoredCell,
-    Stripe, StripeName, Task, Writer, task::Transfers,
+    Answered, Beginning, Calls, Ended, Member, Node, NodeConfig, Place, Places, Refusal, Shape, Store,
+    StoredCell, Stripe, StripeName, Task, Writer, task::Transfers,
 };
 
 /// More turns than any run takes that goes on.
