@@ -6,7 +6,7 @@
 
 use super::{
     bench::{ended, publish},
-    bench_ramp::stop_on_signals,
+    signals::stop_on_signals,
 };
 use crate::{
     args::BenchParity,

@@ -7,7 +7,7 @@
 //! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
-use super::bench::write_lines;
+use super::{bench::write_lines, signals::stop_on_signals};
 use crate::{
     args::{BenchPlacement, Global},
     cluster::{NarrowWire, PlacementNodes, PlacementNodesOptions, Quota, ResourceLimits},
@@ -34,11 +34,7 @@ pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure
         return Err(Failure::Usage(text.to_owned()));
     }
     let mut options = options(global, asked);
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
+    let stop = stop_on_signals()?;
     // May restart this command: nothing permanent may be done before.
     let (limits, left_out) = limits(&mut options, asked.nodes)?;
     for text in &left_out {

@@ -5,7 +5,7 @@
 //! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
-use super::bench::write_lines;
+use super::{bench::write_lines, signals::stop_on_signals};
 use crate::{
     args::{BenchQuery, Global},
     cluster::{LoadedNodes, LoadedOptions},
@@ -18,7 +18,7 @@ use rackscan_lab::{
     Provenance,
     query_simulation::{QueryLine, Simulation, SimulationOutcome, report},
 };
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::Arc;
 
 /// Measures the grid that the options describe.
 pub(crate) fn run(global: &Global, asked: &BenchQuery) -> Result<(), Failure> {
@@ -79,11 +79,7 @@ fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
 
 /// Runs the measurement with a progress bar, on a node that is removed afterwards.
 fn measure(asked: &BenchQuery, simulation: &Simulation) -> Result<SimulationOutcome, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
+    let stop = stop_on_signals()?;
     let mut nodes = LoadedNodes::create(LoadedOptions {
         folder: asked.folder.clone(),
         scale: asked.scale,

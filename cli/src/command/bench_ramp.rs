@@ -5,7 +5,10 @@
 //! - If a measurement ends early, its results so far are printed before the error.
 //! - A history that violates its isolation level is an error, whatever the figures are.
 
-use super::bench::{ended, publish};
+use super::{
+    bench::{ended, publish},
+    signals::stop_on_signals,
+};
 use crate::{
     args::{BenchRamp, BenchRampStress, ParticipantsArguments},
     cluster::{EphemeralNodes, TransactionNodesOptions},
@@ -28,7 +31,7 @@ use rackscan_ramp::algorithm::Algorithm;
 use std::{
     fs::File,
     io::Write as _,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -300,13 +303,4 @@ fn print_stress(asked: &BenchRampStress, outcome: &StressOutcome) -> Result<(), 
     let Some(path) = &asked.json else { return print_text(&line) };
     let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
     writeln!(file, "{line}").map_err(at_path(path))
-}
-
-pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
-    Ok(stop)
 }

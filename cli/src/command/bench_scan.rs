@@ -5,7 +5,7 @@
 //! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
-use super::bench::write_lines;
+use super::{bench::write_lines, signals::stop_on_signals};
 use crate::{
     args::BenchScan,
     failure::Failure,
@@ -17,10 +17,7 @@ use rackscan_lab::{
     Provenance,
     kernels::{KernelError, KernelLine, KernelOutcome, Kernels, report, table},
 };
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// Measures the kernels that the options name.
 pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
@@ -31,11 +28,7 @@ pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
         only: asked.kernels.clone(),
         provenance: Provenance::now("scan", asked.scale),
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
+    let stop = stop_on_signals()?;
     let bar = progress::turns();
     let outcome = kernels.run(&stop, &mut |step| {
         bar.set_length(step.total as u64);
