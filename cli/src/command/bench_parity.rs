@@ -60,7 +60,7 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
     let outcome = outcome.map_err(|error| Failure::Usage(error.to_string()))?;
     let files = (asked.json.as_deref(), asked.report.as_deref());
     let page = || parity_report(&outcome, &provenance);
-    publish(&outcome.lines, &|| figures(&outcome.lines), files, &page)?;
+    publish(&outcome.lines, &figures(&outcome.lines), files, &page)?;
     ended(&outcome.failures, "conditions could not be measured", outcome.stopped)
 }
 

@@ -7,7 +7,7 @@
 //! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
-use super::{bench::write_lines, signals::stop_on_signals};
+use super::{bench::publish, signals::stop_on_signals};
 use crate::{
     args::{BenchPlacement, Global},
     cluster::{NarrowWire, PlacementNodes, PlacementNodesOptions, Quota, ResourceLimits},
@@ -41,13 +41,9 @@ pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure
         note!("{text}");
     }
     let outcome = measure(global, asked, &options, limits, &stop)?;
-    if !outcome.lines.is_empty() {
-        write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines, &options, &left_out))?;
-        if let Some(folder) = &asked.report {
-            let page = report(&outcome.lines).write(folder)?;
-            note!("figures: {}", page.display());
-        }
-    }
+    let files = (asked.json.as_deref(), asked.report.as_deref());
+    let table = shown(&outcome.lines, &options, &left_out);
+    publish(&outcome.lines, &table, files, &|| report(&outcome.lines))?;
     ended(&outcome, &options)
 }
 

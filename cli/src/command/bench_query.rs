@@ -5,7 +5,7 @@
 //! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
-use super::{bench::write_lines, signals::stop_on_signals};
+use super::{bench::publish, signals::stop_on_signals};
 use crate::{
     args::{BenchQuery, Global},
     cluster::{LoadedNodes, LoadedOptions},
@@ -24,13 +24,9 @@ use std::sync::Arc;
 pub(crate) fn run(global: &Global, asked: &BenchQuery) -> Result<(), Failure> {
     let simulation = simulation(global, asked)?;
     let outcome = measure(asked, &simulation)?;
-    if !outcome.lines.is_empty() {
-        write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
-        if let Some(folder) = &asked.report {
-            let page = report(&outcome.lines, &simulation.provenance).write(folder)?;
-            note!("figures: {}", page.display());
-        }
-    }
+    let files = (asked.json.as_deref(), asked.report.as_deref());
+    let page = || report(&outcome.lines, &simulation.provenance);
+    publish(&outcome.lines, &figures(&outcome.lines), files, &page)?;
     ended(outcome)
 }
 

@@ -6,13 +6,13 @@
 //! - A history that violates its isolation level is an error, whatever the figures are.
 
 use super::{
-    bench::{ended, publish},
+    bench::{append, ended, publish},
     signals::stop_on_signals,
 };
 use crate::{
     args::{BenchRamp, BenchRampStress, ParticipantsArguments},
     cluster::{EphemeralNodes, TransactionNodesOptions},
-    failure::{Failure, at_path},
+    failure::Failure,
     output::{Cell, TextTable, print_text},
     progress,
 };
@@ -29,8 +29,6 @@ use rackscan_lab::{
 };
 use rackscan_ramp::algorithm::Algorithm;
 use std::{
-    fs::File,
-    io::Write as _,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -76,7 +74,7 @@ pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| Failure::Usage(error.to_string()))?;
     let files = (asked.json.as_deref(), asked.report.as_deref());
-    publish(&outcome.lines, &|| figures(&outcome.lines), files, &|| report(&outcome, &provenance))?;
+    publish(&outcome.lines, &figures(&outcome.lines), files, &|| report(&outcome, &provenance))?;
     check(&outcome)?;
     ended(&outcome.failures, "turns failed", outcome.stopped)
 }
@@ -301,6 +299,5 @@ fn print_stress(asked: &BenchRampStress, outcome: &StressOutcome) -> Result<(), 
         checked.violated(),
     );
     let Some(path) = &asked.json else { return print_text(&line) };
-    let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
-    writeln!(file, "{line}").map_err(at_path(path))
+    append(&line, path)
 }

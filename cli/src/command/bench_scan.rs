@@ -5,17 +5,15 @@
 //! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
-use super::{bench::write_lines, signals::stop_on_signals};
-use crate::{
-    args::BenchScan,
-    failure::Failure,
-    output::{Cell, TextTable},
-    progress,
+use super::{
+    bench::{publish, shown},
+    signals::stop_on_signals,
 };
+use crate::{args::BenchScan, failure::Failure, progress};
 use rackscan_format::simd::Level;
 use rackscan_lab::{
     Provenance,
-    kernels::{KernelError, KernelLine, KernelOutcome, Kernels, report, table},
+    kernels::{KernelError, KernelOutcome, Kernels, report, table},
 };
 use std::time::Duration;
 
@@ -36,13 +34,11 @@ pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
         bar.set_message(step.doing.to_owned());
     });
     bar.finish_and_clear();
-    if !outcome.lines.is_empty() {
-        write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines))?;
-        if let Some(folder) = &asked.report {
-            let page = report(&outcome.lines, &kernels.provenance).write(folder)?;
-            note!("figures: {}", page.display());
-        }
-    }
+    let lines = &outcome.lines;
+    // The first three columns are text.
+    let table = shown(table(lines), |place| place < 3);
+    let page = || report(lines, &kernels.provenance);
+    publish(lines, &table, (asked.json.as_deref(), asked.report.as_deref()), &page)?;
     ended(outcome)
 }
 
@@ -70,17 +66,4 @@ fn ended(outcome: KernelOutcome) -> Result<(), Failure> {
         )),
         _ => Ok(()),
     }
-}
-
-/// The table.
-fn shown(lines: &[KernelLine]) -> String {
-    let table = table(lines);
-    let heads: Vec<&str> = table.head.iter().map(String::as_str).collect();
-    let mut text = TextTable::new(&heads);
-    for row in table.rows {
-        // The first three columns are text.
-        let cell = |(place, cell)| if place < 3 { Cell::Text(cell) } else { Cell::Number(cell) };
-        text.push(row.into_iter().enumerate().map(cell).collect());
-    }
-    format!("{}.\n{text}", table.caption)
 }

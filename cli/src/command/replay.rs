@@ -173,7 +173,7 @@ fn several(grounds: &mut Grounds<'_>, cases: &[ReplayCase]) -> Result<(), Failur
         let file = grounds.file.display().to_string();
         replay::grid_report(&lines, Provenance::now("replay", 0.0).named(file))
     };
-    bench::publish(&lines, &|| table(&lines), (asked.json.as_deref(), asked.report.as_deref()), &page)?;
+    bench::publish(&lines, &table(&lines), (asked.json.as_deref(), asked.report.as_deref()), &page)?;
     match failure {
         Some(Failure::Runtime(text)) if !lines.is_empty() => {
             Err(Failure::Runtime(format!("{text}; the lines above are of the replays before")))
