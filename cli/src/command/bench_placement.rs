@@ -20,6 +20,7 @@ use rackscan_bench::placement::{
     self, Conditions, Ended, PlacementLine, PlacementOptions, PlacementOutcome, ScanQuery, report, summary,
 };
 use rackscan_fabric::Wire;
+use rackscan_lab::Step;
 use std::{
     fmt::Write as _,
     sync::{Arc, atomic::AtomicBool},
@@ -114,11 +115,7 @@ fn measure(
     let nodes = PlacementNodes::create(global, &of_nodes, limits.quota.as_ref())?;
     let session = nodes.session()?;
     let bar = progress::turns();
-    let mut on_step = |step: &placement::Step<'_>| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    };
+    let mut on_step = |step: &Step<'_>| progress::show(&bar, step);
     let outcome = session.block_on(async {
         Ok::<_, Failure>(placement::run(session.engine(), &mut limits, options, stop, &mut on_step).await)
     });

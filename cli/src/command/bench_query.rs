@@ -85,11 +85,7 @@ fn measure(asked: &BenchQuery, simulation: &Simulation) -> Result<SimulationOutc
         stop: Arc::clone(&stop),
     })?;
     let bar = progress::turns();
-    let outcome = simulation.run(&mut nodes, &stop, &mut |step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    });
+    let outcome = simulation.run(&mut nodes, &stop, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
     Ok(outcome)
 }

@@ -66,11 +66,7 @@ pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
     let value_bytes = u64::from(asked.keys) * u64::from(asked.value_bytes);
     let mut host = Host::start(&asked.participants, value_bytes)?;
     let bar = progress::turns();
-    let outcome = sweep(&plan, &mut host, &mut |step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    });
+    let outcome = sweep(&plan, &mut host, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| Failure::Usage(error.to_string()))?;
     let files = (asked.json.as_deref(), asked.report.as_deref());

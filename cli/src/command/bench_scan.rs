@@ -28,11 +28,7 @@ pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
     };
     let stop = stop_on_signals()?;
     let bar = progress::turns();
-    let outcome = kernels.run(&stop, &mut |step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    });
+    let outcome = kernels.run(&stop, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
     let lines = &outcome.lines;
     // The first three columns are text.

@@ -46,9 +46,7 @@ pub(crate) fn run(global: &Global, asked: &BenchTpch) -> Result<(), Failure> {
     spinner.finish_and_clear();
     let bar = progress::turns();
     let lines = session.block_on(tpch::run(session.engine(), &mut peers, &options, &mut |step| {
-        bar.set_length(step.total);
-        bar.set_position(step.done);
-        bar.set_message(format!("{} {}", step.query, step.contender));
+        progress::show(&bar, step);
     }))?;
     bar.finish_and_clear();
     let files = (asked.json.as_deref(), asked.report.as_deref());

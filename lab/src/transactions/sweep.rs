@@ -22,6 +22,7 @@ use super::options::RunOptions;
 use super::store::{Failure, TransactionStore};
 use super::workload::{Choice, Mix, Span, Workload, WorkloadError};
 use crate::drive::Bounds;
+use crate::experiment::Step;
 use crate::limits::{
     RECORDED_OPERATIONS_MAX, SESSIONS_MAX, SWEEP_POINTS_MAX, SWEEP_ROUNDS_MAX, SWEEP_SERIES_MAX,
     WORDS_KEPT_MAX,
@@ -193,17 +194,6 @@ pub enum PlanError {
         /// The cause.
         why: WorkloadError,
     },
-}
-
-/// Progress of a sweep.
-#[derive(Clone, Debug)]
-pub struct Step<'a> {
-    /// Number of completed turns.
-    pub done: usize,
-    /// Number of turns of the whole sweep.
-    pub total: usize,
-    /// Description of the current turn.
-    pub doing: &'a str,
 }
 
 /// Result of a sweep.
