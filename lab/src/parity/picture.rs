@@ -75,18 +75,9 @@ fn groups(
         if places.len() < 2 {
             continue;
         }
-        let mut series: Vec<Series> = Vec::new();
-        for line in here {
-            let least = line.mb_per_s.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = line.mb_per_s.iter().copied().fold(0.0, f64::max);
-            let bar = (line.mb_per_s.len() > 1).then_some((least, most));
-            let point = Point { x: place(line) as f64, y: line.median_mb_per_s, bar };
-            match series.iter_mut().find(|series| series.name == line.series()) {
-                Some(series) => series.points.push(point),
-                None => series.push(Series::of(line.series(), vec![point])),
-            }
-        }
-        series.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+        let point =
+            |line: &ParityLine| Point::of_turns(place(line) as f64, line.median_mb_per_s, &line.mb_per_s);
+        let series = Series::grouped(here.into_iter().map(|line| (line.series(), point(line))));
         let x = match is_size {
             true => Axis::of_bytes("bytes of a block", Scale::Log2),
             false => Axis::new("nodes", Scale::Linear),
@@ -120,17 +111,13 @@ fn bars(lines: &[ParityLine]) -> Vec<Figure> {
         let mut blocks: Vec<usize> = here.iter().map(|line| line.block_bytes).collect();
         blocks.sort_unstable();
         blocks.dedup();
-        let mut series: Vec<Series> = Vec::new();
-        for line in here {
+        let point = |line: &ParityLine| {
             let group = blocks.iter().position(|block| *block == line.block_bytes)?;
-            let point = Point { x: group as f64, y: line.median_mb_per_s, bar: None };
-            match series.iter_mut().find(|series| series.name == line.series()) {
-                Some(series) => series.points.push(point),
-                None => series.push(Series::of(line.series(), vec![point])),
-            }
-        }
+            Some((line.series(), Point { x: group as f64, y: line.median_mb_per_s, bar: None }))
+        };
+        let series = Series::grouped(here.into_iter().filter_map(point));
         let to = if on_disk { "disk" } else { "memory" };
-        Some(Figure {
+        Figure {
             name: format!("figure-10-{nodes}-{to}"),
             caption: "Medians of turns.".to_owned(),
             chart: Chart {
@@ -140,9 +127,9 @@ fn bars(lines: &[ParityLine]) -> Vec<Figure> {
                 y: Axis::new("MB/s of data", Scale::Automatic),
                 series,
             },
-        })
+        }
     };
-    conditions.into_iter().filter_map(figure).collect()
+    conditions.into_iter().map(figure).collect()
 }
 
 fn size_name(bytes: usize) -> String {

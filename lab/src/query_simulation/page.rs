@@ -94,12 +94,7 @@ impl<'a> Lines<'a> {
 
     /// A point for each line, with the fastest and the slowest turn as its error bar.
     fn points(&self, place: fn(&QueryLine) -> u32, wanted: impl Fn(&QueryLine) -> bool) -> Vec<Point> {
-        let point = |line: &QueryLine| {
-            let least = line.seconds.iter().copied().fold(f64::INFINITY, f64::min);
-            let greatest = line.seconds.iter().copied().fold(0.0, f64::max);
-            let bar = (line.seconds.len() > 1).then_some((least, greatest));
-            Point { x: place(line).into(), y: line.median_s, bar }
-        };
+        let point = |line: &QueryLine| Point::of_turns(place(line).into(), line.median_s, &line.seconds);
         let mut points: Vec<Point> = self.of(wanted).map(point).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         points

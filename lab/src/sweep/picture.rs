@@ -157,12 +157,7 @@ impl Lines<'_> {
     fn series(&self, name: impl Into<String>, place: Place, wanted: Wanted<'_>) -> Series {
         let mut points: Vec<Point> = self
             .of(wanted)
-            .map(|line| {
-                let least = line.iops.iter().copied().fold(f64::INFINITY, f64::min);
-                let greatest = line.iops.iter().copied().fold(0.0, f64::max);
-                let bar = (line.iops.len() > 1).then_some((least, greatest));
-                Point { x: place(line).into(), y: line.median_iops, bar }
-            })
+            .map(|line| Point::of_turns(place(line).into(), line.median_iops, &line.iops))
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         Series::of(name, points)
