@@ -2,7 +2,7 @@
 //!
 //! Figure 4, how fast cells are XORed, is drawn by the measurement of that kernel (`xor`).
 
-use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
+use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table, size_name};
 
 use super::{ParityOutcome, line::ParityLine};
 use crate::record::Provenance;
@@ -122,7 +122,7 @@ fn bars(lines: &[ParityLine]) -> Vec<Figure> {
             caption: "Medians of turns.".to_owned(),
             chart: Chart {
                 title: format!("Data written by each way, {nodes} nodes, to {to}"),
-                kind: Kind::Bars(blocks.iter().map(|block| size_name(*block)).collect()),
+                kind: Kind::Bars(blocks.iter().map(|block| size_name(*block as u64)).collect()),
                 x: Axis::new("bytes of a block", Scale::Linear),
                 y: Axis::new("MB/s of data", Scale::Automatic),
                 series,
@@ -132,20 +132,13 @@ fn bars(lines: &[ParityLine]) -> Vec<Figure> {
     conditions.into_iter().map(figure).collect()
 }
 
-fn size_name(bytes: usize) -> String {
-    match bytes {
-        mega if mega.is_multiple_of(1 << 20) => format!("{} MiB", mega >> 20),
-        kilo => format!("{} KiB", kilo >> 10),
-    }
-}
-
 fn bytes(lines: &[ParityLine]) -> Table {
     let most = |of: &[f64]| of.iter().copied().fold(0.0, f64::max);
     let row = |line: &ParityLine| {
         vec![
             line.series(),
             line.nodes.to_string(),
-            size_name(line.block_bytes),
+            size_name(line.block_bytes as u64),
             if line.on_disk { "disk" } else { "memory" }.to_owned(),
             format!("{:.3}", line.client_sent),
             format!("{:.3}", most(&line.node_sent)),
