@@ -28,8 +28,6 @@ mod turn;
 
 use std::sync::atomic::Ordering;
 
-use crate::experiment::Step;
-
 use rackscan_fabric::{Region, RegionError};
 use rackscan_relay::{
     ShapeError,
@@ -37,6 +35,7 @@ use rackscan_relay::{
 };
 use rackscan_stripe::{Geometry, StripeError};
 
+use crate::experiment::Step;
 pub use host::{RelayHost, Relays};
 pub use line::ParityLine;
 pub use picture::parity_report;
