@@ -83,8 +83,8 @@ impl ExternalMemory {
         assert!(index < self.len_bytes, "byte {index} is outside external memory of {}", self.len_bytes);
         // SAFETY: the assertion keeps the address inside the range.
         let byte = unsafe { self.start.add(index) };
-        // SAFETY: the range is mapped while `self.keep_alive` lives, which lends its bytes as atomics;
-        // a byte needs no alignment.
+        // SAFETY: the range is mapped while `self.keep_alive` lives, which lends its bytes as
+        // atomics; a byte needs no alignment.
         unsafe { AtomicU8::from_ptr(byte) }
     }
 }

@@ -145,8 +145,8 @@ fn foreign_shared_memory_is_read_into_and_written_from() {
     let flags = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a null hint lets the kernel choose an unused range; the mapping is never unmapped.
     let start = unsafe { mmap(std::ptr::null_mut(), 65_536, flags, MapFlags::SHARED, &memory, 0) }.unwrap();
-    // SAFETY: the mapping stays for the life of the process, and these are the only references to it.
-    let bytes: &'static [AtomicU8] = unsafe { std::slice::from_raw_parts(start.cast(), 65_536) };
+    // SAFETY: the mapping stays for the life of the process, and nothing makes other references.
+    let bytes: &'static [AtomicU8] = unsafe { std::slice::from_raw_parts(start.cast::<AtomicU8>(), 65_536) };
     let region = ExternalMemory::of_bytes(Arc::new(bytes));
     assert!(region.part(61_440, 8192).is_none());
     let pool = pool();

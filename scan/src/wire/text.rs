@@ -11,7 +11,7 @@ use super::{
 };
 use crate::limits::{WIRE_DICTIONARY_ENTRIES_MAX, WIRE_DICTIONARY_ROWS_PER_ENTRY};
 use arrow::{
-    array::{Array, ArrayRef, AsArray, StringArray, StringViewArray, UInt32Array},
+    array::{Array, ArrayRef, StringArray, StringViewArray, UInt32Array},
     buffer::{Buffer, NullBuffer, OffsetBuffer},
     compute::take,
 };
