@@ -28,6 +28,7 @@ pub use query::ScanQuery;
 use crate::Provenance;
 use line::Runs;
 use rackscan_engine::{Engine, EngineError};
+use rackscan_lab::Step;
 use rackscan_planner::Policy;
 use std::{
     collections::BTreeMap,
@@ -84,16 +85,6 @@ impl PlacementOptions {
     pub fn points(&self) -> usize {
         self.wires.len() * self.cpu_shares.len() * self.queries.len() * self.selectivities.len()
     }
-}
-
-/// Progress, reported before each run.
-pub struct Step<'a> {
-    /// Number of completed runs.
-    pub done: usize,
-    /// Number of all runs.
-    pub total: usize,
-    /// Description of the run.
-    pub doing: &'a str,
 }
 
 /// Result of the measurement.

@@ -25,6 +25,7 @@ use crate::{
 };
 use line::rounded;
 use rackscan_engine::{Engine, EngineError};
+use rackscan_lab::Step;
 use rackscan_planner::{Placement, Policy};
 use rackscan_queries::Query;
 use std::collections::BTreeMap;
@@ -90,18 +91,6 @@ pub enum TpchError {
     },
 }
 
-/// Progress, reported before each run.
-pub struct Step<'a> {
-    /// Number of completed runs.
-    pub done: u64,
-    /// Number of all runs.
-    pub total: u64,
-    /// The contender's name.
-    pub contender: &'a str,
-    /// The query's name.
-    pub query: &'a str,
-}
-
 /// Runs the measurement; `progress` is called before each run.
 ///
 /// # Errors
@@ -115,14 +104,14 @@ pub async fn run(
     let node_cache_bytes = engine.cluster().statuses().iter().map(|node| node.cache.budget_bytes).sum();
     let mut lines = lines(peers, options, node_cache_bytes);
     let turns = options.warm_up + options.repeat;
-    let total = options.queries.len() as u64 * u64::from(turns) * lines.len() as u64;
+    let total = options.queries.len() * turns as usize * lines.len();
     let mut done = 0;
     for query in &options.queries {
         let mut first: Option<(String, u64)> = None;
         for turn in 0..turns {
             for index in order(turn, lines.len()) {
                 let line = &mut lines[index];
-                progress(&Step { done, total, contender: &line.name, query: &query.name() });
+                progress(&Step { done, total, doing: &format!("{} {}", query.name(), line.name) });
                 done += 1;
                 let counts = turn >= options.warm_up;
                 let peer = index.checked_sub(options.policies.len()).and_then(|peer| peers.get_mut(peer));

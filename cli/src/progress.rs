@@ -3,6 +3,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rackscan_client::RepairProgress;
+use rackscan_lab::Step;
 use std::time::Duration;
 
 const BAR: &str =
@@ -40,6 +41,13 @@ pub(crate) fn turns() -> ProgressBar {
     }
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
+}
+
+/// Shows on a bar of [`turns`] how far a measurement is.
+pub(crate) fn show(bar: &ProgressBar, step: &Step<'_>) {
+    bar.set_length(step.total as u64);
+    bar.set_position(step.done as u64);
+    bar.set_message(step.doing.to_owned());
 }
 
 /// A bar over bytes that are checked or rebuilt.

@@ -384,11 +384,6 @@ impl DirectLine {
         self.encode_only(&RequestMessage { id: RequestId(USED), request })
     }
 
-    /// Ends the line on purpose. Dropping it does the same.
-    pub fn close(self) {
-        self.connection.close();
-    }
-
     fn check_open(&self) -> Result<(), DirectError> {
         self.ended.clone().map_or(Ok(()), |error| Err(error.into()))
     }

@@ -41,6 +41,7 @@
 //! - `explain`, `report`, `sql_text`, `trace`: how a query would run and how it ran.
 //! - `error`, `limits`, `time_texts`: errors and their SQLSTATEs, limits, parsing of time
 //!   constants.
+//! - `forward`: forwards methods of a trait to a field.
 //! - `visitors`: visits statements and plans, with each walk compiled once.
 //!
 //! An example: statements without tables get the answers of PostgreSQL. An [`Engine`] gives such
@@ -75,6 +76,7 @@ mod error;
 mod exec;
 mod explain;
 mod flushing;
+mod forward;
 mod functions;
 mod indexing;
 mod limits;

@@ -34,14 +34,6 @@ pub struct ScanRequest {
     pub policy: Policy,
 }
 
-impl ScanRequest {
-    /// The number of segments.
-    #[must_use]
-    pub fn segments(&self) -> usize {
-        self.partitions.iter().map(Vec::len).sum()
-    }
-}
-
 /// Deals segments to `partitions` so that each gets about the same number of rows and starts on
 /// another node.
 ///

@@ -26,14 +26,6 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// Whether a connection continues after an operation that the peer's side has refused. On
-    /// `verbs` it does not: the adapter moves the queue pair to its error state, and the connection
-    /// ends with [`crate::Ending::Failed`].
-    #[must_use]
-    pub fn outlives_refusal(self) -> bool {
-        self != Self::Verbs
-    }
-
     /// Whether a process maps the memory that its peer has registered, and so reads and writes it
     /// with its own loads and stores. Only on `shm`: elsewhere a connection moves copies.
     #[must_use]

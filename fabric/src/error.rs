@@ -338,8 +338,8 @@ pub enum Ending {
         /// What showed it.
         reason: String,
     },
-    /// An operation of either side failed, and on this wire that ends the connection
-    /// ([`crate::Wire::outlives_refusal`]). Or a call to the adapter failed (`verbs`).
+    /// An operation of either side failed, and on this wire that ends the connection. Or a call to
+    /// the adapter failed. Only on `verbs`.
     #[error("the connection ended because of a failure: {status}")]
     Failed {
         /// What the wire reported.

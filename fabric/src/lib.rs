@@ -41,7 +41,8 @@
 //!   with [`PostError::QueueFull`]; nothing is queued out of sight.
 //! - **Refusal.** A wrong key, an access outside of the region or one that was not granted ends
 //!   that operation with an [`OperationError`], touches no memory, and leaves the connection as it
-//!   was. On `verbs`, however, it ends the connection ([`Wire::outlives_refusal`]).
+//!   was. On `verbs`, however, it ends the connection: the adapter moves the queue pair to its
+//!   error state.
 //! - **Endings.** A peer that closes is [`Ending::Orderly`], one that dies is [`Ending::Lost`], one
 //!   that breaks the protocol is [`Ending::Violation`]. [`Ending::Failed`] is a refusal on a wire
 //!   where that ends the connection. All operations in flight fail first; [`Event::Closed`] is the

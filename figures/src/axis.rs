@@ -186,6 +186,13 @@ fn number(value: f64) -> String {
     format!("{}{suffix}", trim_zeros(value / unit))
 }
 
+/// The name of a size: 512 B, 4 KiB, 1 MiB.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "a name has at most three digits after the point")]
+pub fn size_name(size_bytes: u64) -> String {
+    bytes(size_bytes as f64)
+}
+
 /// 512 B, 4 KiB, 1 MiB.
 fn bytes(value: f64) -> String {
     let kib = 1024.0_f64;

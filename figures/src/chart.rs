@@ -109,6 +109,21 @@ impl Series {
         Self { is_level: true, ..Self::new(name, [(0.0, y)]) }
     }
 
+    /// A series for each name, in the order of the names' first points, with points from left to
+    /// right.
+    #[must_use]
+    pub fn grouped(points: impl IntoIterator<Item = (String, Point)>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (name, point) in points {
+            match all.iter_mut().find(|series| series.name == name) {
+                Some(series) => series.points.push(point),
+                None => all.push(Self::of(name, vec![point])),
+            }
+        }
+        all.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+        all
+    }
+
     fn greatest(&self) -> Option<f64> {
         self.points.iter().map(|point| point.y).reduce(f64::max)
     }
@@ -123,6 +138,17 @@ pub struct Point {
     pub y: f64,
     /// The lower and upper end of its error bar.
     pub bar: Option<(f64, f64)>,
+}
+
+impl Point {
+    /// The median of turns. If there are several, the error bar reaches from the least of them to
+    /// the greatest.
+    #[must_use]
+    pub fn of_turns(x: f64, median: f64, turns: &[f64]) -> Self {
+        let least = turns.iter().copied().fold(f64::INFINITY, f64::min);
+        let greatest = turns.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Self { x, y: median, bar: (turns.len() > 1).then_some((least, greatest)) }
+    }
 }
 
 impl Chart {
@@ -238,6 +264,16 @@ mod tests {
     fn scale(series: Vec<Series>) -> Scale {
         let (x, y) = (Axis::new("x", Scale::Linear), Axis::new("y", Scale::Automatic));
         Chart { title: String::new(), kind: Kind::Lines, x, y, series }.y_scale()
+    }
+
+    #[test]
+    fn points_of_one_name_are_one_series_from_left_to_right() {
+        let point = |x| Point::of_turns(x, 2.0, &[3.0, 1.0, 2.0]);
+        let named = |(name, x): (&str, f64)| (name.to_owned(), point(x));
+        let series = Series::grouped([("b", 2.0), ("a", 1.0), ("b", 1.0)].map(named));
+        let expected = [Series::of("b", vec![point(1.0), point(2.0)]), Series::of("a", vec![point(1.0)])];
+        assert_eq!(series, expected);
+        assert_eq!((point(1.0).bar, Point::of_turns(1.0, 2.0, &[2.0]).bar), (Some((1.0, 3.0)), None));
     }
 
     #[test]

@@ -72,6 +72,7 @@ mod report;
 mod scene;
 mod svg;
 
+pub use axis::size_name;
 pub use chart::{Axis, Chart, Kind, Point, Scale, Series, Ticks};
 pub use error::FigureError;
 pub use limits::{CRUSHED, GROUPS_MAX, POINTS_MAX, SERIES_MAX};

@@ -157,12 +157,6 @@ impl Calibration {
         }
     }
 
-    /// Whether every constant was measured here.
-    #[must_use]
-    pub fn is_measured(&self) -> bool {
-        self.constants().iter().all(|(_, constant)| constant.measured)
-    }
-
     /// Reads a calibration file's text.
     ///
     /// # Errors

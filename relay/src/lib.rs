@@ -103,7 +103,7 @@ mod writer;
 pub use counters::Counters;
 pub use error::{NodeError, SessionEnd, Who, WriteError};
 pub use message::Cause;
-pub use node::{Answered, Calls, Direct, Node, NodeConfig, Threads};
+pub use node::{Answered, Calls, Node, NodeConfig, Threads};
 pub use shape::{Member, Shape};
 pub use shape_error::ShapeError;
 pub use store::{Area, Beginning, Guard, Nowhere, Place, Places, Refusal, Store, StoredCell, StripeName};

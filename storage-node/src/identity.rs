@@ -153,12 +153,6 @@ impl IdentityFile {
         Ok(Some(Self { folder: folder.to_owned(), text }))
     }
 
-    /// The nodes of its cluster; empty if no configuration has named them yet.
-    #[must_use]
-    pub fn members(&self) -> &[NodeId] {
-        &self.text.members
-    }
-
     /// The random number of this folder. A copy of the folder gets another one when it is used.
     #[must_use]
     pub fn folder_id(&self) -> u64 {

@@ -41,7 +41,7 @@
 //! let options = ReadOptions::default();
 //! let mut trace = TraceReader::over(Path::new("hm_0.csv"), Box::new(text.as_bytes()), &options)?;
 //! let records = trace.by_ref().collect::<Result<Vec<Record>, _>>()?;
-//! assert_eq!((trace.format(), trace.records(), trace.defects().count()), (Format::Msr, 2, 1));
+//! assert_eq!((trace.format(), records.len(), trace.defects().count()), (Format::Msr, 2, 1));
 //! assert_eq!((records[1].operation, records[1].offset_bytes), (Operation::Write, 4096));
 //! assert_eq!(records[1].at, Duration::from_millis(1));
 //!

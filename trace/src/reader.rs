@@ -148,12 +148,6 @@ impl TraceReader {
         &self.defects
     }
 
-    /// The number of records returned so far.
-    #[must_use]
-    pub fn records(&self) -> u64 {
-        self.records
-    }
-
     /// The number of records so far that are earlier than a previous one.
     #[must_use]
     pub fn out_of_order(&self) -> u64 {

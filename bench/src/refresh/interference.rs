@@ -18,7 +18,7 @@ use crate::Provenance;
 use az::SaturatingAs;
 use rackscan_datasets::refresh::orders_per_stream;
 use rackscan_engine::Engine;
-use rackscan_lab::median;
+use rackscan_lab::{Step, median};
 use rackscan_planner::Policy;
 use rackscan_queries::Query;
 use serde::Serialize;
@@ -108,17 +108,6 @@ pub struct InterferenceLine {
     pub changed_rows: u64,
 }
 
-/// Progress of the measurement.
-#[derive(Clone, Copy, Debug)]
-pub struct Step<'s> {
-    /// Number of completed turns.
-    pub done: u64,
-    /// Number of all turns.
-    pub total: u64,
-    /// Description of the current work.
-    pub doing: &'s str,
-}
-
 /// Times of a query, without and with refreshes.
 #[derive(Clone, Debug, Default)]
 struct Times {
@@ -146,25 +135,25 @@ pub fn run(
     runtime: &Handle,
     options: &InterferenceOptions,
     streams: &mut dyn Streams,
-    on_step: &mut dyn FnMut(Step<'_>),
+    on_step: &mut dyn FnMut(&Step<'_>),
 ) -> Result<Vec<InterferenceLine>, RefreshError> {
     engine.set_policy(options.policy);
     let mut watched = Watched::new(options)?;
     watched.reach(engine, runtime, options.first_stream)?;
     let mut gathered =
         Gathered { times: vec![Times::default(); options.queries.len()], ..Gathered::default() };
-    let total = u64::from(options.repeat) * 2 + 1;
-    on_step(Step { done: 0, total, doing: "warming up" });
+    let total = options.repeat as usize * 2 + 1;
+    on_step(&Step { done: 0, total, doing: "warming up" });
     for query in &options.queries {
         runtime.block_on(engine.sql(query.sql))?;
     }
     for turn in 0..options.repeat {
-        on_step(Step { done: u64::from(turn) * 2 + 1, total, doing: "without refreshes" });
+        on_step(&Step { done: turn as usize * 2 + 1, total, doing: "without refreshes" });
         for (number, query) in options.queries.iter().enumerate() {
             let time = gathered.look_after(engine, runtime, query, &watched.expected)?;
             gathered.times[number].idle.push(time);
         }
-        on_step(Step { done: u64::from(turn) * 2 + 2, total, doing: "with refreshes" });
+        on_step(&Step { done: turn as usize * 2 + 2, total, doing: "with refreshes" });
         streams.go()?;
         for (number, query) in options.queries.iter().enumerate() {
             let time = gathered.look_after(engine, runtime, query, &watched.expected)?;

@@ -54,12 +54,6 @@ impl Expected {
         Ok(())
     }
 
-    /// Number of orders to check.
-    #[must_use]
-    pub fn orders(&self) -> usize {
-        self.lines.len()
-    }
-
     /// Checks all orders in one statement. Returns how many are visible.
     ///
     /// # Errors

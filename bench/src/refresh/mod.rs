@@ -18,7 +18,7 @@ mod invariant;
 mod turns;
 
 pub use apart::{Answer, StreamsProcess, answer};
-pub use interference::{InterferenceLine, InterferenceOptions, Step, StreamsIn, run};
+pub use interference::{InterferenceLine, InterferenceOptions, StreamsIn, run};
 pub use invariant::{Expected, Fracture};
 pub use turns::{Streams, StreamsOptions, Turn, by_turns};
 

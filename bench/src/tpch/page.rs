@@ -77,9 +77,7 @@ fn alone(lines: &[TpchLine], query: &str) -> Figure {
     let groups: Vec<String> = lines.iter().map(|line| line.name.clone()).collect();
     let bars = lines.iter().enumerate().filter_map(|(place, line)| {
         let (y, times) = (*line.median_ms.get(query)?, line.ms.get(query)?);
-        let least = times.iter().copied().fold(y, f64::min);
-        let greatest = times.iter().copied().fold(y, f64::max);
-        Some(Point { x: index(place), y, bar: (times.len() > 1).then_some((least, greatest)) })
+        Some(Point::of_turns(index(place), y, times))
     });
     let series = vec![Series::of(query, bars.collect())];
     Figure {

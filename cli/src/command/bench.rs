@@ -2,9 +2,9 @@
 
 use crate::{
     failure::{Failure, at_path},
-    output::{TextTable, print_text},
+    output::{Cell, TextTable, print_text},
 };
-use rackscan_figures::Report;
+use rackscan_figures::{Report, Table};
 use serde::Serialize;
 use std::{fmt::Display, fs::File, io::Write, path::Path};
 
@@ -26,7 +26,11 @@ pub(super) fn write_lines<L: Serialize>(
 
 /// Appends the lines as JSON to a file.
 pub(super) fn append_lines<L: Serialize>(lines: &[L], path: &Path) -> Result<(), Failure> {
-    let text = json_lines(lines)?;
+    append(&json_lines(lines)?, path)
+}
+
+/// Appends a line to a file.
+pub(super) fn append(text: &str, path: &Path) -> Result<(), Failure> {
     let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
     writeln!(file, "{text}").map_err(at_path(path))
 }
@@ -42,18 +46,29 @@ fn json_lines<L: Serialize>(lines: &[L]) -> Result<String, Failure> {
 /// there are no lines.
 pub(super) fn publish<L: Serialize>(
     lines: &[L],
-    table: &dyn Fn() -> TextTable,
+    table: &dyn Display,
     (json, folder): (Option<&Path>, Option<&Path>),
     page: &dyn Fn() -> Report,
 ) -> Result<(), Failure> {
     if lines.is_empty() {
         return Ok(());
     }
-    write_lines(lines, json, &table())?;
+    write_lines(lines, json, table)?;
     if let Some(folder) = folder {
         note!("figures: {}", page().write(folder)?.display());
     }
     Ok(())
+}
+
+/// A table of a page as text, with its caption; `is_text` says which columns are no numbers.
+pub(super) fn shown(table: Table, is_text: fn(usize) -> bool) -> String {
+    let heads: Vec<&str> = table.head.iter().map(String::as_str).collect();
+    let mut text = TextTable::new(&heads);
+    for row in table.rows {
+        let cell = |(place, cell)| if is_text(place) { Cell::Text(cell) } else { Cell::Number(cell) };
+        text.push(row.into_iter().enumerate().map(cell).collect());
+    }
+    format!("{}.\n{text}", table.caption)
 }
 
 /// The error of a measurement that was stopped or of which something failed; `what` names the thing

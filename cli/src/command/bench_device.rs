@@ -4,7 +4,10 @@
 //! - Devices that the user names are written only with `--overwrite`, and only if they hold nothing.
 //! - If the measurement ends early, its lines and table so far are printed before the error.
 
-use super::bench::{append_lines, publish};
+use super::{
+    bench::{append_lines, publish},
+    signals::stop_on_signals,
+};
 use crate::{
     args::{BenchDevice, Layout},
     cluster::own_folder,
@@ -22,7 +25,7 @@ use rackscan_lab::{
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::atomic::AtomicBool,
     time::Duration,
 };
 
@@ -37,11 +40,7 @@ pub(crate) fn run(asked: &BenchDevice) -> Result<(), Failure> {
         Some(path) => jobs(asked, path)?,
         None => vec![asked.clone()],
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
+    let stop = stop_on_signals()?;
     let mut all = Vec::new();
     let mut ended = Ok(());
     for job in &jobs {
@@ -122,11 +121,7 @@ fn measure(job: &BenchDevice, stop: &AtomicBool, all: &mut Vec<Measurement>) -> 
         allow_writes(job)?;
     }
     let bar = progress::turns();
-    let outcome = experiment.run(stop, &mut |step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    });
+    let outcome = experiment.run(stop, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
     all.extend(outcome.measurements);
     match (outcome.failure, outcome.stopped) {
@@ -263,7 +258,7 @@ fn tell(asked: &BenchDevice, all: &mut [Measurement]) -> Result<(), Failure> {
     all.iter_mut().for_each(|one| one.compare(&rates));
     let lines: Vec<DeviceLine> = all.iter().map(|one| one.line.clone()).collect();
     let outputs = (asked.json.as_deref(), asked.report.as_deref());
-    publish(&lines, &|| figures(&lines), outputs, &|| report(all))?;
+    publish(&lines, &figures(&lines), outputs, &|| report(all))?;
     if let Some(path) = &asked.json {
         for one in all.iter().filter(|one| !one.intervals.is_empty()) {
             append_lines(&one.intervals, path)?;

@@ -4,7 +4,10 @@
 //! Invariants
 //! - If the measurement ends early, its lines and table so far are printed before the error.
 
-use super::bench::{append_lines, write_lines};
+use super::{
+    bench::{append_lines, write_lines},
+    signals::stop_on_signals,
+};
 use crate::{
     args::{BenchIo, Global},
     cluster::{ClusterNode, ScratchNodes, ScratchOptions},
@@ -17,10 +20,7 @@ use rackscan_lab::{
     Arrivals, Axes, Bounds, Case, Distribution, Experiment, Mode, NodeHost, NodeShape, Outcome, Pace,
     PointLine, Provenance, SweepPlan, limits, sweep, sweep_report,
 };
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// Repetitions, unless the user says how many.
 const REPEAT: u32 = 3;
@@ -177,17 +177,9 @@ fn measure(asked: &BenchIo, experiment: &Experiment) -> Result<Outcome, Failure>
 
 /// Runs the measurement with a progress bar.
 fn driven(host: &mut dyn NodeHost, experiment: &Experiment) -> Result<Outcome, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
+    let stop = stop_on_signals()?;
     let bar = progress::turns();
-    let outcome = experiment.run(host, &stop, &mut |step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    });
+    let outcome = experiment.run(host, &stop, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
     Ok(outcome)
 }

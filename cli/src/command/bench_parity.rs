@@ -6,7 +6,7 @@
 
 use super::{
     bench::{ended, publish},
-    bench_ramp::stop_on_signals,
+    signals::stop_on_signals,
 };
 use crate::{
     args::BenchParity,
@@ -51,16 +51,12 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
     let relay_bytes = relay_bytes(&plan).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut host = Host { asked, link, relay_bytes, running: None };
     let bar = progress::turns();
-    let outcome = measure(&plan, &mut host, &mut |step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    });
+    let outcome = measure(&plan, &mut host, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| Failure::Usage(error.to_string()))?;
     let files = (asked.json.as_deref(), asked.report.as_deref());
     let page = || parity_report(&outcome, &provenance);
-    publish(&outcome.lines, &|| figures(&outcome.lines), files, &page)?;
+    publish(&outcome.lines, &figures(&outcome.lines), files, &page)?;
     ended(&outcome.failures, "conditions could not be measured", outcome.stopped)
 }
 

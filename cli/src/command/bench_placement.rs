@@ -7,7 +7,7 @@
 //! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
-use super::bench::write_lines;
+use super::{bench::publish, signals::stop_on_signals};
 use crate::{
     args::{BenchPlacement, Global},
     cluster::{NarrowWire, PlacementNodes, PlacementNodesOptions, Quota, ResourceLimits},
@@ -20,6 +20,7 @@ use rackscan_bench::placement::{
     self, Conditions, Ended, PlacementLine, PlacementOptions, PlacementOutcome, ScanQuery, report, summary,
 };
 use rackscan_fabric::Wire;
+use rackscan_lab::Step;
 use std::{
     fmt::Write as _,
     sync::{Arc, atomic::AtomicBool},
@@ -34,24 +35,16 @@ pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure
         return Err(Failure::Usage(text.to_owned()));
     }
     let mut options = options(global, asked);
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
+    let stop = stop_on_signals()?;
     // May restart this command: nothing permanent may be done before.
     let (limits, left_out) = limits(&mut options, asked.nodes)?;
     for text in &left_out {
         note!("{text}");
     }
     let outcome = measure(global, asked, &options, limits, &stop)?;
-    if !outcome.lines.is_empty() {
-        write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines, &options, &left_out))?;
-        if let Some(folder) = &asked.report {
-            let page = report(&outcome.lines).write(folder)?;
-            note!("figures: {}", page.display());
-        }
-    }
+    let files = (asked.json.as_deref(), asked.report.as_deref());
+    let table = shown(&outcome.lines, &options, &left_out);
+    publish(&outcome.lines, &table, files, &|| report(&outcome.lines))?;
     ended(&outcome, &options)
 }
 
@@ -122,11 +115,7 @@ fn measure(
     let nodes = PlacementNodes::create(global, &of_nodes, limits.quota.as_ref())?;
     let session = nodes.session()?;
     let bar = progress::turns();
-    let mut on_step = |step: &placement::Step<'_>| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    };
+    let mut on_step = |step: &Step<'_>| progress::show(&bar, step);
     let outcome = session.block_on(async {
         Ok::<_, Failure>(placement::run(session.engine(), &mut limits, options, stop, &mut on_step).await)
     });

@@ -5,7 +5,7 @@
 //! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
-use super::bench::write_lines;
+use super::{bench::publish, signals::stop_on_signals};
 use crate::{
     args::{BenchQuery, Global},
     cluster::{LoadedNodes, LoadedOptions},
@@ -18,19 +18,15 @@ use rackscan_lab::{
     Provenance,
     query_simulation::{QueryLine, Simulation, SimulationOutcome, report},
 };
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::Arc;
 
 /// Measures the grid that the options describe.
 pub(crate) fn run(global: &Global, asked: &BenchQuery) -> Result<(), Failure> {
     let simulation = simulation(global, asked)?;
     let outcome = measure(asked, &simulation)?;
-    if !outcome.lines.is_empty() {
-        write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
-        if let Some(folder) = &asked.report {
-            let page = report(&outcome.lines, &simulation.provenance).write(folder)?;
-            note!("figures: {}", page.display());
-        }
-    }
+    let files = (asked.json.as_deref(), asked.report.as_deref());
+    let page = || report(&outcome.lines, &simulation.provenance);
+    publish(&outcome.lines, &figures(&outcome.lines), files, &page)?;
     ended(outcome)
 }
 
@@ -79,11 +75,7 @@ fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
 
 /// Runs the measurement with a progress bar, on a node that is removed afterwards.
 fn measure(asked: &BenchQuery, simulation: &Simulation) -> Result<SimulationOutcome, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
+    let stop = stop_on_signals()?;
     let mut nodes = LoadedNodes::create(LoadedOptions {
         folder: asked.folder.clone(),
         scale: asked.scale,
@@ -93,11 +85,7 @@ fn measure(asked: &BenchQuery, simulation: &Simulation) -> Result<SimulationOutc
         stop: Arc::clone(&stop),
     })?;
     let bar = progress::turns();
-    let outcome = simulation.run(&mut nodes, &stop, &mut |step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    });
+    let outcome = simulation.run(&mut nodes, &stop, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
     Ok(outcome)
 }

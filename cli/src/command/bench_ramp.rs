@@ -5,11 +5,14 @@
 //! - If a measurement ends early, its results so far are printed before the error.
 //! - A history that violates its isolation level is an error, whatever the figures are.
 
-use super::bench::{ended, publish};
+use super::{
+    bench::{append, ended, publish},
+    signals::stop_on_signals,
+};
 use crate::{
     args::{BenchRamp, BenchRampStress, ParticipantsArguments},
     cluster::{TransactionNodes, TransactionNodesOptions},
-    failure::{Failure, at_path},
+    failure::Failure,
     output::{Cell, TextTable, print_text},
     progress,
 };
@@ -27,9 +30,7 @@ use rackscan_lab::{
 };
 use rackscan_ramp::algorithm::Algorithm;
 use std::{
-    fs::File,
-    io::Write as _,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -66,15 +67,11 @@ pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
     let value_bytes = u64::from(asked.keys) * u64::from(asked.value_bytes);
     let mut host = Hosts { participants: &asked.participants, value_bytes, started: Vec::new() };
     let bar = progress::turns();
-    let outcome = sweep(&plan, &mut host, &mut |step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    });
+    let outcome = sweep(&plan, &mut host, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| Failure::Usage(error.to_string()))?;
     let files = (asked.json.as_deref(), asked.report.as_deref());
-    publish(&outcome.lines, &|| figures(&outcome.lines), files, &|| report(&outcome, &provenance))?;
+    publish(&outcome.lines, &figures(&outcome.lines), files, &|| report(&outcome, &provenance))?;
     check(&outcome)?;
     ended(&outcome.failures, "turns failed", outcome.stopped)
 }
@@ -332,15 +329,5 @@ fn print_stress(asked: &BenchRampStress, outcome: &StressOutcome) -> Result<(), 
         checked.violated(),
     );
     let Some(path) = &asked.json else { return print_text(&line) };
-    let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
-    writeln!(file, "{line}").map_err(at_path(path))
-}
-
-pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
-    Ok(stop)
+    append(&line, path)
 }

@@ -40,9 +40,7 @@ pub(crate) fn run(global: &Global, asked: &BenchRefresh) -> Result<(), Failure> 
     let bar = progress::turns();
     let measure = |streams: &mut dyn Streams| {
         refresh::run(session.engine(), &session.handle(), &options, streams, &mut |step| {
-            bar.set_length(step.total);
-            bar.set_position(step.done);
-            bar.set_message(step.doing.to_owned());
+            progress::show(&bar, step);
         })
     };
     let lines = match options.streams_in {

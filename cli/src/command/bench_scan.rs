@@ -5,22 +5,17 @@
 //! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
-use super::bench::write_lines;
-use crate::{
-    args::BenchScan,
-    failure::Failure,
-    output::{Cell, TextTable},
-    progress,
+use super::{
+    bench::{publish, shown},
+    signals::stop_on_signals,
 };
+use crate::{args::BenchScan, failure::Failure, progress};
 use rackscan_format::simd::Level;
 use rackscan_lab::{
     Provenance,
-    kernels::{KernelError, KernelLine, KernelOutcome, Kernels, report, table},
+    kernels::{KernelError, KernelOutcome, Kernels, report, table},
 };
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// Measures the kernels that the options name.
 pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
@@ -31,25 +26,15 @@ pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
         only: asked.kernels.clone(),
         provenance: Provenance::now("scan", asked.scale),
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
+    let stop = stop_on_signals()?;
     let bar = progress::turns();
-    let outcome = kernels.run(&stop, &mut |step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(step.doing.to_owned());
-    });
+    let outcome = kernels.run(&stop, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
-    if !outcome.lines.is_empty() {
-        write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines))?;
-        if let Some(folder) = &asked.report {
-            let page = report(&outcome.lines, &kernels.provenance).write(folder)?;
-            note!("figures: {}", page.display());
-        }
-    }
+    let lines = &outcome.lines;
+    // The first three columns are text.
+    let table = shown(table(lines), |place| place < 3);
+    let page = || report(lines, &kernels.provenance);
+    publish(lines, &table, (asked.json.as_deref(), asked.report.as_deref()), &page)?;
     ended(outcome)
 }
 
@@ -77,17 +62,4 @@ fn ended(outcome: KernelOutcome) -> Result<(), Failure> {
         )),
         _ => Ok(()),
     }
-}
-
-/// The table.
-fn shown(lines: &[KernelLine]) -> String {
-    let table = table(lines);
-    let heads: Vec<&str> = table.head.iter().map(String::as_str).collect();
-    let mut text = TextTable::new(&heads);
-    for row in table.rows {
-        // The first three columns are text.
-        let cell = |(place, cell)| if place < 3 { Cell::Text(cell) } else { Cell::Number(cell) };
-        text.push(row.into_iter().enumerate().map(cell).collect());
-    }
-    format!("{}.\n{text}", table.caption)
 }

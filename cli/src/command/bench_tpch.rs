@@ -1,6 +1,6 @@
 //! `rackscan lab tpch`: measures the 22 TPC-H queries under each placement, next to other engines.
 
-use super::{bench::write_lines, load, query::selected};
+use super::{bench::publish, load, query::selected};
 use crate::{
     args::{BenchTpch, Global},
     failure::Failure,
@@ -46,17 +46,11 @@ pub(crate) fn run(global: &Global, asked: &BenchTpch) -> Result<(), Failure> {
     spinner.finish_and_clear();
     let bar = progress::turns();
     let lines = session.block_on(tpch::run(session.engine(), &mut peers, &options, &mut |step| {
-        bar.set_length(step.total);
-        bar.set_position(step.done);
-        bar.set_message(format!("{} {}", step.query, step.contender));
+        progress::show(&bar, step);
     }))?;
     bar.finish_and_clear();
-    write_lines(&lines, asked.json.as_deref(), &shown(&lines, &options))?;
-    if let Some(folder) = &asked.report {
-        let page = tpch::report(&lines).write(folder)?;
-        note!("figures: {}", page.display());
-    }
-    Ok(())
+    let files = (asked.json.as_deref(), asked.report.as_deref());
+    publish(&lines, &shown(&lines, &options), files, &|| tpch::report(&lines))
 }
 
 /// Checks that a cold measurement is possible.

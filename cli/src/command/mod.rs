@@ -31,6 +31,7 @@ pub(crate) mod refresh;
 mod replay;
 pub(crate) mod scrub;
 pub(crate) mod shell;
+mod signals;
 pub(crate) mod sql;
 mod stripe;
 pub(crate) mod tables;

@@ -6,6 +6,7 @@
 //! - An experiment that fails does not keep the others from running; its figures are named on the
 //!   page, and the command ends with an error.
 
+use super::signals::stop_on;
 use crate::{
     args::PaperArguments,
     failure::{Failure, at_path},
@@ -16,15 +17,13 @@ use rackscan_lab::{
     paper::{Measured, Paper, PaperFigure, Points, Step, StepOptions, paper_report, papers},
 };
 use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::{
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -98,12 +97,7 @@ fn summary(figures: &[&PaperFigure], measured: &Measured) -> TextTable {
 
 /// Runs the steps; returns the names of those that failed, and why.
 fn measure(asked: &PaperArguments, steps: &[&Step]) -> Result<Vec<(String, String)>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
+    let stop = stop_on(&[SIGINT, SIGTERM, SIGHUP])?;
     fs::create_dir_all(&asked.report).map_err(at_path(&asked.report))?;
     let work =
         tempfile::Builder::new().prefix("data-").tempdir_in(&asked.report).map_err(at_path(&asked.report))?;

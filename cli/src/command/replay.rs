@@ -4,7 +4,7 @@
 //! - If a replay ends early, its report is printed before the error, and says that it is partial.
 //! - Wrong arguments and unreadable files end the command before a node is started.
 
-use super::bench;
+use super::{bench, signals::stop_on_signals};
 use crate::{
     args::{Global, Replay as Asked},
     cluster::{ReplayDevices, ReplayDevicesOptions, ScratchNodes, ScratchOptions},
@@ -26,10 +26,7 @@ use serde::Serialize;
 use std::{
     fs,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -60,7 +57,7 @@ pub(crate) fn run(global: &Global, asked: &Asked) -> Result<(), Failure> {
         return Err(Failure::Usage(text.to_owned()));
     }
     check(asked, &cases)?;
-    let stop = watched()?;
+    let stop = stop_on_signals()?;
     // A trace that cannot be read ends the command before a file is written for it.
     drop(TraceReader::open(file, &read_options(asked))?);
     let mut scratch = scratch(asked)?;
@@ -176,7 +173,7 @@ fn several(grounds: &mut Grounds<'_>, cases: &[ReplayCase]) -> Result<(), Failur
         let file = grounds.file.display().to_string();
         replay::grid_report(&lines, Provenance::now("replay", 0.0).named(file))
     };
-    bench::publish(&lines, &|| table(&lines), (asked.json.as_deref(), asked.report.as_deref()), &page)?;
+    bench::publish(&lines, &table(&lines), (asked.json.as_deref(), asked.report.as_deref()), &page)?;
     match failure {
         Some(Failure::Runtime(text)) if !lines.is_empty() => {
             Err(Failure::Runtime(format!("{text}; the lines above are of the replays before")))
@@ -234,16 +231,6 @@ fn read_options(asked: &Asked) -> ReadOptions {
         time_unit: asked.time_unit,
         offset_unit: asked.offset_unit,
     }
-}
-
-/// A flag that Ctrl-C or SIGTERM sets.
-fn watched() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
-    Ok(stop)
 }
 
 /// Reads the whole trace as requests.

@@ -147,11 +147,6 @@ impl Lines {
         }
         all
     }
-
-    /// Like [`Lines::are_there`], for one node.
-    pub fn is_there(&mut self, node: usize) -> bool {
-        self.are_there(&[node])
-    }
 }
 
 /// Rounds up, so that a deadline has passed when the sleep ends.

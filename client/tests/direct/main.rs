@@ -58,7 +58,6 @@ fn reads_of_the_smallest_and_of_large_parts_bring_what_the_device_holds() {
             assert!(found == device[place(part.offset_bytes)..][..length], "{wire}: {part:?}");
             assert!(found.iter().any(|byte| *byte != 0), "{wire}: the scratch area was not filled");
         }
-        line.close();
     }
     node.stop();
 }

@@ -18,8 +18,7 @@ pub struct ExternalMemory {
     keep_alive: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the constructor's caller promises that the range may be accessed from any thread;
-// `keep_alive` is Send.
+// SAFETY: the range is atomic bytes, which any thread may access; `keep_alive` is Send.
 unsafe impl Send for ExternalMemory {}
 // SAFETY: `&ExternalMemory` only copies bytes with atomic loads and stores.
 unsafe impl Sync for ExternalMemory {}
@@ -34,19 +33,6 @@ impl ExternalMemory {
         let bytes: &[AtomicU8] = (*owner).as_ref();
         let (start, len_bytes) = (bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len());
         Self { start, len_bytes, keep_alive: owner }
-    }
-
-    /// Uses `[start, start + len_bytes)` as source or target of IO.
-    ///
-    /// # Safety
-    /// - The range is one mapping (or allocation), readable and writable, for as long as
-    ///   `keep_alive` or a clone of it lives, from any thread.
-    /// - While any clone of the result lives, nobody in this process makes a Rust reference to
-    ///   those bytes other than to atomics, and nobody else uses them for data the program relies
-    ///   on unless a protocol (a completion, a reply) orders the accesses.
-    #[must_use]
-    pub unsafe fn new(start: *mut u8, len_bytes: usize, keep_alive: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { start, len_bytes, keep_alive }
     }
 
     /// Length in bytes.
@@ -97,8 +83,8 @@ impl ExternalMemory {
         assert!(index < self.len_bytes, "byte {index} is outside external memory of {}", self.len_bytes);
         // SAFETY: the assertion keeps the address inside the range.
         let byte = unsafe { self.start.add(index) };
-        // SAFETY: the range is mapped while `self.keep_alive` lives, a byte needs no alignment, and
-        // the constructor's caller promised that no plain reference to it exists.
+        // SAFETY: the range is mapped while `self.keep_alive` lives, which lends its bytes as
+        // atomics; a byte needs no alignment.
         unsafe { AtomicU8::from_ptr(byte) }
     }
 }

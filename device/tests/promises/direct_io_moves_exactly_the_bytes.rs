@@ -2,7 +2,10 @@
 //! alignment the device allows, into registered, unregistered and external memory.
 #![expect(unsafe_code, reason = "one test maps memory the way a fabric region is mapped")]
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering},
+};
 
 use crate::support::{check_pattern, each, patterned, pool, reopened, ring, scratch, wait_for_one};
 use rackscan_device::{
@@ -142,13 +145,13 @@ fn foreign_shared_memory_is_read_into_and_written_from() {
     let flags = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a null hint lets the kernel choose an unused range; the mapping is never unmapped.
     let start = unsafe { mmap(std::ptr::null_mut(), 65_536, flags, MapFlags::SHARED, &memory, 0) }.unwrap();
-    // SAFETY: the mapping stays for the life of the process and nothing makes references to it.
-    let region = unsafe { ExternalMemory::new(start.cast(), 65_536, Arc::new(())) };
+    // SAFETY: the mapping stays for the life of the process, and nothing makes other references.
+    let bytes: &'static [AtomicU8] = unsafe { std::slice::from_raw_parts(start.cast::<AtomicU8>(), 65_536) };
+    let region = ExternalMemory::of_bytes(Arc::new(bytes));
     assert!(region.part(61_440, 8192).is_none());
     let pool = pool();
     each(4, &device, &pool, |name, mut io| {
-        // SAFETY: `start` is mapped for 65,536 bytes, and nothing else uses them at this moment.
-        unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, 65_536) };
+        bytes.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
         let part = region.part(8192, 16_384).unwrap();
         io.submit_read(read(12_288, 16_384, part.into())).unwrap();
         let part = wait_for_one(&mut *io).unwrap();

@@ -22,6 +22,7 @@ use datafusion::{
 };
 
 use super::float_window::{FloatWindow, Said};
+use crate::forward::forward;
 
 /// The maximum digits of a decimal.
 const DIGITS_MAX: i16 = DECIMAL128_MAX_PRECISION as i16;
@@ -84,79 +85,54 @@ struct Rounded<A: ?Sized> {
 }
 
 impl Accumulator for Rounded<dyn Accumulator> {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.exact.update_batch(values)
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.exact.retract_batch(values)
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        self.exact.supports_retract_batch()
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.exact.merge_batch(states)
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.exact.state()
+    forward! { exact =>
+        fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()>;
+        fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()>;
+        fn supports_retract_batch(&self) -> bool;
+        fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()>;
+        fn state(&mut self) -> Result<Vec<ScalarValue>>;
+        fn size(&self) -> usize;
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         self.exact.evaluate()?.cast_to(&self.to)
     }
-
-    fn size(&self) -> usize {
-        self.exact.size()
-    }
 }
 
 impl GroupsAccumulator for Rounded<dyn GroupsAccumulator> {
-    fn update_batch(
-        &mut self,
-        values: &[ArrayRef],
-        groups: &[usize],
-        filter: Option<&BooleanArray>,
-        total_groups: usize,
-    ) -> Result<()> {
-        self.exact.update_batch(values, groups, filter, total_groups)
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
-        self.exact.merge_batch(states, groups, total_groups)
+    forward! { exact =>
+        fn update_batch(
+            &mut self,
+            values: &[ArrayRef],
+            groups: &[usize],
+            filter: Option<&BooleanArray>,
+            total_groups: usize,
+        ) -> Result<()>;
+        fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()>;
+        fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>>;
+        fn convert_to_state(
+            &self,
+            values: &[ArrayRef],
+            filter: Option<&BooleanArray>,
+        ) -> Result<Vec<ArrayRef>>;
+        fn size(&self) -> usize;
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let options = CastOptions { safe: false, ..CastOptions::default() };
         Ok(cast_with_options(&self.exact.evaluate(emit_to)?, &self.to, &options)?)
     }
-
-    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        self.exact.state(emit_to)
-    }
-
-    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        self.exact.convert_to_state(values, filter)
-    }
-
-    fn size(&self) -> usize {
-        self.exact.size()
-    }
 }
 
 impl AggregateUDFImpl for Average {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.0.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.0.signature()
+    forward! { 0 =>
+        fn name(&self) -> &str;
+        fn aliases(&self) -> &[String];
+        fn signature(&self) -> &Signature;
+        fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>>;
+        fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool;
+        fn reverse_expr(&self) -> ReversedUDAF;
+        fn documentation(&self) -> Option<&Documentation>;
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
@@ -183,14 +159,6 @@ impl AggregateUDFImpl for Average {
         self.accumulator(arguments)
     }
 
-    fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        self.0.state_fields(arguments)
-    }
-
-    fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool {
-        self.0.groups_accumulator_supported(arguments)
-    }
-
     fn create_groups_accumulator(
         &self,
         arguments: AccumulatorArgs<'_>,
@@ -200,14 +168,6 @@ impl AggregateUDFImpl for Average {
             Some(more) => Ok(Box::new(Rounded { to, exact: self.0.create_groups_accumulator(more)? })),
             None => self.0.create_groups_accumulator(arguments),
         }
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        self.0.reverse_expr()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.0.documentation()
     }
 }
 

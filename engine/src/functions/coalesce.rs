@@ -14,16 +14,21 @@ use datafusion::{
     },
 };
 
+use crate::forward::forward;
+
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Coalesce(CoalesceFunc);
 
 impl ScalarUDFImpl for Coalesce {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.0.signature()
+    forward! { 0 =>
+        fn name(&self) -> &str;
+        fn signature(&self) -> &Signature;
+        fn return_type(&self, arguments: &[DataType]) -> Result<DataType>;
+        fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef>;
+        fn simplify(&self, arguments: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult>;
+        fn short_circuits(&self) -> bool;
+        fn documentation(&self) -> Option<&Documentation>;
+        fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue>;
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
@@ -39,31 +44,7 @@ impl ScalarUDFImpl for Coalesce {
         }
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.0.return_type(arguments)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        self.0.return_field_from_args(arguments)
-    }
-
-    fn simplify(&self, arguments: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.0.simplify(arguments, context)
-    }
-
     fn conditional_arguments<'a>(&self, arguments: &'a [Expr]) -> Option<(Vec<&'a Expr>, Vec<&'a Expr>)> {
         self.0.conditional_arguments(arguments)
-    }
-
-    fn short_circuits(&self) -> bool {
-        self.0.short_circuits()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.0.documentation()
-    }
-
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        self.0.invoke_with_args(arguments)
     }
 }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::interval::INTERVAL;
+use crate::forward::forward;
 use datafusion::{
     arrow::{
         array::{Array, ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray},
@@ -153,20 +154,18 @@ pub(super) fn as_interval(difference: &ArrayRef) -> Result<ArrayRef> {
 }
 
 impl ScalarUDFImpl for DatePart {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.0.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.0.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.0.return_type(arguments)
+    forward! { 0 =>
+        fn name(&self) -> &str;
+        fn aliases(&self) -> &[String];
+        fn signature(&self) -> &Signature;
+        fn return_type(&self, arguments: &[DataType]) -> Result<DataType>;
+        fn preimage(
+            &self,
+            arguments: &[Expr],
+            constant: &Expr,
+            info: &SimplifyContext,
+        ) -> Result<PreimageResult>;
+        fn documentation(&self) -> Option<&Documentation>;
     }
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
@@ -176,19 +175,6 @@ impl ScalarUDFImpl for DatePart {
             return Ok(Arc::new(Field::new(self.name(), fine.data_type(), times.is_nullable())));
         }
         self.0.return_field_from_args(arguments)
-    }
-
-    fn preimage(
-        &self,
-        arguments: &[Expr],
-        constant: &Expr,
-        info: &SimplifyContext,
-    ) -> Result<PreimageResult> {
-        self.0.preimage(arguments, constant, info)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.0.documentation()
     }
 
     fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

@@ -21,6 +21,8 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
+use crate::forward::forward;
+
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
 
@@ -28,32 +30,14 @@ const DAY: i64 = 86_400 * SECOND;
 pub(super) struct DateTrunc(DateTruncFunc);
 
 impl ScalarUDFImpl for DateTrunc {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.0.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.0.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.0.return_type(arguments)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        self.0.return_field_from_args(arguments)
-    }
-
-    fn output_ordering(&self, input: &[ExprProperties]) -> Result<SortProperties> {
-        self.0.output_ordering(input)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.0.documentation()
+    forward! { 0 =>
+        fn name(&self) -> &str;
+        fn aliases(&self) -> &[String];
+        fn signature(&self) -> &Signature;
+        fn return_type(&self, arguments: &[DataType]) -> Result<DataType>;
+        fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef>;
+        fn output_ordering(&self, input: &[ExprProperties]) -> Result<SortProperties>;
+        fn documentation(&self) -> Option<&Documentation>;
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

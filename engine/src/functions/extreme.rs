@@ -23,6 +23,7 @@ use datafusion::{
 };
 
 use super::filter::{is_kept, kept};
+use crate::forward::forward;
 
 /// The minima or maxima of all groups.
 #[derive(Debug)]
@@ -93,43 +94,25 @@ macro_rules! extreme {
         pub(super) struct $name($of);
 
         impl AggregateUDFImpl for $name {
-            fn name(&self) -> &str {
-                self.0.name()
-            }
-
-            fn aliases(&self) -> &[String] {
-                self.0.aliases()
-            }
-
-            fn signature(&self) -> &Signature {
-                self.0.signature()
-            }
-
-            fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-                self.0.return_type(arguments)
-            }
-
-            fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-                self.0.coerce_types(arguments)
-            }
-
-            fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-                self.0.accumulator(arguments)
-            }
-
-            fn create_sliding_accumulator(
-                &self,
-                arguments: AccumulatorArgs<'_>,
-            ) -> Result<Box<dyn Accumulator>> {
-                self.0.create_sliding_accumulator(arguments)
-            }
-
-            fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-                self.0.state_fields(arguments)
-            }
-
-            fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool {
-                self.0.groups_accumulator_supported(arguments)
+            forward! { 0 =>
+                fn name(&self) -> &str;
+                fn aliases(&self) -> &[String];
+                fn signature(&self) -> &Signature;
+                fn return_type(&self, arguments: &[DataType]) -> Result<DataType>;
+                fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>>;
+                fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>>;
+                fn create_sliding_accumulator(
+                    &self,
+                    arguments: AccumulatorArgs<'_>,
+                ) -> Result<Box<dyn Accumulator>>;
+                fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>>;
+                fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool;
+                fn is_descending(&self) -> Option<bool>;
+                fn value_from_stats(&self, statistics: &StatisticsArgs<'_>) -> Option<ScalarValue>;
+                fn order_sensitivity(&self) -> AggregateOrderSensitivity;
+                fn reverse_expr(&self) -> ReversedUDAF;
+                fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity;
+                fn documentation(&self) -> Option<&Documentation>;
             }
 
             fn create_groups_accumulator(
@@ -142,30 +125,6 @@ macro_rules! extreme {
                     }
                     _ => self.0.create_groups_accumulator(arguments),
                 }
-            }
-
-            fn is_descending(&self) -> Option<bool> {
-                self.0.is_descending()
-            }
-
-            fn value_from_stats(&self, statistics: &StatisticsArgs<'_>) -> Option<ScalarValue> {
-                self.0.value_from_stats(statistics)
-            }
-
-            fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-                self.0.order_sensitivity()
-            }
-
-            fn reverse_expr(&self) -> ReversedUDAF {
-                self.0.reverse_expr()
-            }
-
-            fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-                self.0.set_monotonicity(data_type)
-            }
-
-            fn documentation(&self) -> Option<&Documentation> {
-                self.0.documentation()
             }
         }
     };

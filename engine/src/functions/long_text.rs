@@ -24,6 +24,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
+use crate::forward::forward;
 use crate::limits::{BATCH_COPY_BYTES_MAX, BATCH_TEXT_BYTES_MAX};
 
 /// One of these functions.
@@ -78,20 +79,13 @@ pub(super) fn long_texts() -> impl Iterator<Item = Arc<ScalarUDF>> {
 }
 
 impl ScalarUDFImpl for LongText {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.coerce_types(arguments)
+    forward! { inner =>
+        fn name(&self) -> &str;
+        fn aliases(&self) -> &[String];
+        fn signature(&self) -> &Signature;
+        fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>>;
+        fn is_strict(&self) -> bool;
+        fn documentation(&self) -> Option<&Documentation>;
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
@@ -104,14 +98,6 @@ impl ScalarUDFImpl for LongText {
             Some(view) => Arc::new(field.as_ref().clone().with_data_type(view)),
             None => field,
         })
-    }
-
-    fn is_strict(&self) -> bool {
-        self.inner.is_strict()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 
     fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

@@ -15,29 +15,18 @@ use datafusion::{
 };
 
 use super::canonical::canonical_values;
+use crate::forward::forward;
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct NullIf(NullIfFunc);
 
 impl ScalarUDFImpl for NullIf {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.0.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.0.return_type(arguments)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        self.0.return_field_from_args(arguments)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.0.documentation()
+    forward! { 0 =>
+        fn name(&self) -> &str;
+        fn signature(&self) -> &Signature;
+        fn return_type(&self, arguments: &[DataType]) -> Result<DataType>;
+        fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef>;
+        fn documentation(&self) -> Option<&Documentation>;
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

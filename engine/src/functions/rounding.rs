@@ -22,32 +22,19 @@ use datafusion::{
     },
 };
 
+use crate::forward::forward;
+
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Round(RoundFunc);
 
 impl ScalarUDFImpl for Round {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.0.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.0.return_type(arguments)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        self.0.return_field_from_args(arguments)
-    }
-
-    fn output_ordering(&self, input: &[ExprProperties]) -> Result<SortProperties> {
-        self.0.output_ordering(input)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.0.documentation()
+    forward! { 0 =>
+        fn name(&self) -> &str;
+        fn signature(&self) -> &Signature;
+        fn return_type(&self, arguments: &[DataType]) -> Result<DataType>;
+        fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef>;
+        fn output_ordering(&self, input: &[ExprProperties]) -> Result<SortProperties>;
+        fn documentation(&self) -> Option<&Documentation>;
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

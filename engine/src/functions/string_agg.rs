@@ -33,6 +33,7 @@ use super::{
     joined_text::{JoinedText, check_length},
     text_window::TextWindow,
 };
+use crate::forward::forward;
 
 /// DataFusion copies a text into a value, and the value into an array.
 const COPIES: usize = 2;
@@ -53,12 +54,11 @@ pub(super) fn string_agg() -> Arc<AggregateUDF> {
 }
 
 impl AggregateUDFImpl for StringAgg {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
+    forward! { inner =>
+        fn name(&self) -> &str;
+        fn signature(&self) -> &Signature;
+        fn order_sensitivity(&self) -> AggregateOrderSensitivity;
+        fn documentation(&self) -> Option<&Documentation>;
     }
 
     fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
@@ -100,16 +100,8 @@ impl AggregateUDFImpl for StringAgg {
         Ok(Box::new(TextsOfGroups { delimiter, groups: Vec::new(), stored_bytes: 0, longest: 0 }))
     }
 
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.inner.order_sensitivity()
-    }
-
     fn reverse_expr(&self) -> ReversedUDAF {
         ReversedUDAF::Reversed(string_agg())
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 

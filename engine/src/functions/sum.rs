@@ -32,6 +32,7 @@ use super::{
     filter::{is_kept, kept},
     float_window::{FloatWindow, Said},
 };
+use crate::forward::forward;
 
 /// The smallest number that has more digits than a decimal can hold.
 const LARGEST: i128 = 10_i128.pow(DECIMAL128_MAX_PRECISION as u32);
@@ -310,16 +311,12 @@ impl Sum {
 }
 
 impl AggregateUDFImpl for Sum {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.0.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.0.return_type(arguments)
+    forward! { 0 =>
+        fn name(&self) -> &str;
+        fn signature(&self) -> &Signature;
+        fn return_type(&self, arguments: &[DataType]) -> Result<DataType>;
+        fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity;
+        fn documentation(&self) -> Option<&Documentation>;
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
@@ -369,14 +366,6 @@ impl AggregateUDFImpl for Sum {
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::Insensitive
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.0.set_monotonicity(data_type)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.0.documentation()
     }
 }
 

@@ -42,6 +42,8 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
+use crate::forward::forward;
+
 /// A value is made once, and copied into the array of all rows' values.
 const COPIES: usize = 2;
 /// The maximum bytes of values for which no memory is reserved yet.
@@ -186,36 +188,17 @@ impl<F> Metered<F> {
 }
 
 impl AggregateUDFImpl for Metered<AggregateUDF> {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.coerce_types(types)
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
-        self.inner.return_field(fields)
-    }
-
-    fn is_nullable(&self) -> bool {
-        self.inner.is_nullable()
-    }
-
-    fn default_value(&self, of: &DataType) -> Result<ScalarValue> {
-        self.inner.default_value(of)
-    }
-
-    fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(arguments)
+    forward! { inner =>
+        fn name(&self) -> &str;
+        fn signature(&self) -> &Signature;
+        fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>>;
+        fn return_type(&self, types: &[DataType]) -> Result<DataType>;
+        fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef>;
+        fn is_nullable(&self) -> bool;
+        fn default_value(&self, of: &DataType) -> Result<ScalarValue>;
+        fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>>;
+        fn order_sensitivity(&self) -> AggregateOrderSensitivity;
+        fn supports_null_handling_clause(&self) -> bool;
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
@@ -226,10 +209,6 @@ impl AggregateUDFImpl for Metered<AggregateUDF> {
         Ok(Box::new(self.values(self.inner.create_sliding_accumulator(arguments)?)))
     }
 
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.inner.order_sensitivity()
-    }
-
     /// Only functions that do not depend on the order may be reversed: DataFusion takes `array_agg`
     /// for its own reverse, and returned the rows of a window in reverse order.
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -238,27 +217,16 @@ impl AggregateUDFImpl for Metered<AggregateUDF> {
             ReversedUDAF::NotSupported | ReversedUDAF::Reversed(_) => ReversedUDAF::NotSupported,
         }
     }
-
-    fn supports_null_handling_clause(&self) -> bool {
-        self.inner.supports_null_handling_clause()
-    }
 }
 
 impl WindowUDFImpl for Metered<WindowUDF> {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.coerce_types(types)
-    }
-
-    fn expressions(&self, arguments: ExpressionArgs<'_>) -> Vec<Arc<dyn PhysicalExpr>> {
-        self.inner.expressions(arguments)
+    forward! { inner =>
+        fn name(&self) -> &str;
+        fn signature(&self) -> &Signature;
+        fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>>;
+        fn expressions(&self, arguments: ExpressionArgs<'_>) -> Vec<Arc<dyn PhysicalExpr>>;
+        fn field(&self, arguments: WindowUDFFieldArgs<'_>) -> Result<FieldRef>;
+        fn sort_options(&self) -> Option<SortOptions>;
     }
 
     fn partition_evaluator(
@@ -266,14 +234,6 @@ impl WindowUDFImpl for Metered<WindowUDF> {
         arguments: PartitionEvaluatorArgs<'_>,
     ) -> Result<Box<dyn PartitionEvaluator>> {
         Ok(Box::new(self.values(self.inner.partition_evaluator_factory(arguments)?)))
-    }
-
-    fn field(&self, arguments: WindowUDFFieldArgs<'_>) -> Result<FieldRef> {
-        self.inner.field(arguments)
-    }
-
-    fn sort_options(&self) -> Option<SortOptions> {
-        self.inner.sort_options()
     }
 
     fn reverse_expr(&self) -> ReversedUDWF {
@@ -305,12 +265,12 @@ impl Accumulator for MeteredValues<Box<dyn Accumulator>> {
         self.inner.update_batch(values)
     }
 
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.inner.retract_batch(values)
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        self.inner.supports_retract_batch()
+    forward! { inner =>
+        fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()>;
+        fn supports_retract_batch(&self) -> bool;
+        fn state(&mut self) -> Result<Vec<ScalarValue>>;
+        fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()>;
+        fn size(&self) -> usize;
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -318,31 +278,17 @@ impl Accumulator for MeteredValues<Box<dyn Accumulator>> {
         self.results.add(&value, self.rows)?;
         Ok(value)
     }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.inner.state()
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.inner.merge_batch(states)
-    }
-
-    fn size(&self) -> usize {
-        self.inner.size()
-    }
 }
 
 impl PartitionEvaluator for MeteredValues<Box<dyn PartitionEvaluator>> {
-    fn memoize(&mut self, state: &mut WindowAggState) -> Result<()> {
-        self.inner.memoize(state)
-    }
-
-    fn get_range(&self, row: usize, rows: usize) -> Result<Range<usize>> {
-        self.inner.get_range(row, rows)
-    }
-
-    fn is_causal(&self) -> bool {
-        self.inner.is_causal()
+    forward! { inner =>
+        fn memoize(&mut self, state: &mut WindowAggState) -> Result<()>;
+        fn get_range(&self, row: usize, rows: usize) -> Result<Range<usize>>;
+        fn is_causal(&self) -> bool;
+        fn evaluate_all_with_rank(&self, rows: usize, ranks: &[Range<usize>]) -> Result<ArrayRef>;
+        fn supports_bounded_execution(&self) -> bool;
+        fn uses_window_frame(&self) -> bool;
+        fn include_rank(&self) -> bool;
     }
 
     /// These values are computed for all rows at once, and share their texts.
@@ -354,22 +300,6 @@ impl PartitionEvaluator for MeteredValues<Box<dyn PartitionEvaluator>> {
         let value = self.inner.evaluate(values, range)?;
         self.results.add(&value, range.len())?;
         Ok(value)
-    }
-
-    fn evaluate_all_with_rank(&self, rows: usize, ranks: &[Range<usize>]) -> Result<ArrayRef> {
-        self.inner.evaluate_all_with_rank(rows, ranks)
-    }
-
-    fn supports_bounded_execution(&self) -> bool {
-        self.inner.supports_bounded_execution()
-    }
-
-    fn uses_window_frame(&self) -> bool {
-        self.inner.uses_window_frame()
-    }
-
-    fn include_rank(&self) -> bool {
-        self.inner.include_rank()
     }
 }
 

@@ -4,16 +4,12 @@
 //! rows, for example because of a large OFFSET, it is replaced by a sort that can spill, with a
 //! limit above it.
 
-use crate::visitors::Tree;
+use crate::{rules::physical_rule, visitors::Tree};
 use std::sync::Arc;
 
 use datafusion::{
-    common::{
-        config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult},
-    },
+    common::tree_node::{Transformed, TransformedResult},
     error::Result,
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{ExecutionPlan, limit::LocalLimitExec, sorts::sort::SortExec},
 };
 
@@ -23,12 +19,10 @@ use crate::limits::TOP_ROWS_MAX;
 #[derive(Debug)]
 pub(crate) struct LargeLimits;
 
-impl PhysicalOptimizerRule for LargeLimits {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+physical_rule!(LargeLimits, "large_limits");
+
+impl LargeLimits {
+    fn optimized(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
             let large = plan.downcast_ref::<SortExec>().and_then(|sort| {
                 let rows = sort.fetch().filter(|rows| *rows > TOP_ROWS_MAX)?;
@@ -40,13 +34,5 @@ impl PhysicalOptimizerRule for LargeLimits {
             }
         })
         .data()
-    }
-
-    fn name(&self) -> &'static str {
-        "large_limits"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }

@@ -7,7 +7,7 @@
 //! have too many rows, such as those of scans, are sliced. A join copies a list for each of its
 //! rows, so its inputs are checked for lists.
 
-use crate::visitors::Tree;
+use crate::{rules::physical_rule, visitors::Tree};
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -21,13 +21,9 @@ use datafusion::{
         array::{Array, ArrayRef, AsArray, RecordBatch},
         datatypes::{DataType, SchemaRef},
     },
-    common::{
-        config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult},
-    },
+    common::tree_node::{Transformed, TransformedResult},
     error::{DataFusionError, Result},
     execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext},
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
         ExecutionPlan,
         aggregates::AggregateExec,
@@ -104,12 +100,10 @@ impl BatchRows {
 #[derive(Debug)]
 pub(crate) struct LongRows;
 
-impl PhysicalOptimizerRule for LongRows {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+physical_rule!(LongRows, "long_rows");
+
+impl LongRows {
+    fn optimized(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
             let (is_watched, watch) = if repeats_rows(&plan) {
                 (is_list as fn(&DataType) -> bool, Watch::Repeated)
@@ -134,14 +128,6 @@ impl PhysicalOptimizerRule for LongRows {
             with_like_children(plan, inputs).map(Transformed::yes)
         })
         .data()
-    }
-
-    fn name(&self) -> &'static str {
-        "long_rows"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }
 

@@ -6,7 +6,7 @@
 //! JOIN returned them once for each partition. Here such a join fails for lack of memory, and the
 //! query is planned again with one partition on its right side.
 
-use crate::visitors::Tree;
+use crate::{rules::physical_rule, visitors::Tree};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -15,12 +15,10 @@ use std::sync::{
 use datafusion::{
     common::{
         JoinType,
-        config::ConfigOptions,
         tree_node::{Transformed, TransformedResult},
     },
     error::{DataFusionError, Result},
     execution::{SendableRecordBatchStream, TaskContext},
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
         ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
         coalesce_partitions::CoalescePartitionsExec, execution_plan::reset_plan_states,
@@ -38,12 +36,10 @@ pub(crate) const NESTED_LOOPS: &str = "nested_loops";
 #[derive(Debug)]
 pub(crate) struct NestedLoops;
 
-impl PhysicalOptimizerRule for NestedLoops {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+physical_rule!(NestedLoops, NESTED_LOOPS);
+
+impl NestedLoops {
+    fn optimized(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
             let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() else {
                 return Ok(Transformed::no(plan));
@@ -55,14 +51,6 @@ impl PhysicalOptimizerRule for NestedLoops {
         })
         .data()
     }
-
-    fn name(&self) -> &'static str {
-        NESTED_LOOPS
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
 }
 
 /// The rule that gives each nested loop join a right side of one partition, where a join with more
@@ -70,12 +58,10 @@ impl PhysicalOptimizerRule for NestedLoops {
 #[derive(Debug)]
 pub(crate) struct SpillingNestedLoops;
 
-impl PhysicalOptimizerRule for SpillingNestedLoops {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+physical_rule!(SpillingNestedLoops, "spilling_nested_loops");
+
+impl SpillingNestedLoops {
+    fn optimized(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
             let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>().filter(|join| decides_apart(join))
             else {
@@ -92,14 +78,6 @@ impl PhysicalOptimizerRule for SpillingNestedLoops {
             Ok(Transformed::yes(Arc::new(RepartitionExec::try_new(join, partitions)?)))
         })
         .data()
-    }
-
-    fn name(&self) -> &'static str {
-        "spilling_nested_loops"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }
 

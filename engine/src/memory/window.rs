@@ -4,7 +4,7 @@
 //! that counts the rows that have entered and not left, and fails when their memory exceeds the
 //! limit.
 
-use crate::visitors::Tree;
+use crate::{rules::physical_rule, visitors::Tree};
 use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,7 +14,6 @@ use std::{
 use datafusion::{
     arrow::{array::RecordBatch, datatypes::SchemaRef},
     common::{
-        config::ConfigOptions,
         tree_node::{Transformed, TransformedResult},
         utils::memory::RecordBatchMemoryCounter,
     },
@@ -23,7 +22,6 @@ use datafusion::{
         RecordBatchStream, SendableRecordBatchStream, TaskContext,
         memory_pool::{MemoryConsumer, MemoryReservation},
     },
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
         ExecutionPlan, ExecutionPlanProperties,
         windows::{BoundedWindowAggExec, WindowAggExec},
@@ -41,12 +39,10 @@ const COPIES: usize = 2;
 #[derive(Debug)]
 pub(crate) struct MeteredWindows;
 
-impl PhysicalOptimizerRule for MeteredWindows {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+physical_rule!(MeteredWindows, "metered_windows");
+
+impl MeteredWindows {
+    fn optimized(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
             if plan.is::<WindowAggExec>() || plan.is::<BoundedWindowAggExec>() {
                 return metered(plan).map(Transformed::yes);
@@ -54,14 +50,6 @@ impl PhysicalOptimizerRule for MeteredWindows {
             Ok(Transformed::no(plan))
         })
         .data()
-    }
-
-    fn name(&self) -> &'static str {
-        "metered_windows"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }
 

@@ -16,6 +16,8 @@ use datafusion::{
     },
 };
 
+use crate::forward::forward;
+
 /// Starts an operator, and sees its rows.
 pub(super) trait StreamWrapper: fmt::Debug + Send + Sync {
     /// The rows of a partition of `inner`.
@@ -59,24 +61,16 @@ impl DisplayAs for WrapperExec {
 }
 
 impl ExecutionPlan for WrapperExec {
-    fn name(&self) -> &str {
-        self.inner.name()
+    forward! { inner =>
+        fn name(&self) -> &str;
+        fn properties(&self) -> &Arc<PlanProperties>;
+        fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>>;
+        fn maintains_input_order(&self) -> Vec<bool>;
+        fn metrics(&self) -> Option<MetricsSet>;
     }
 
     fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
         Some(self.inner.as_ref())
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.inner.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.inner.children()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        self.inner.maintains_input_order()
     }
 
     fn apply_expressions(
@@ -111,10 +105,6 @@ impl ExecutionPlan for WrapperExec {
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         let inner = Arc::clone(&self.inner).reset_state()?;
         Ok(Arc::new(Self::new(inner, Arc::clone(&self.wrapper).reset())))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        self.inner.metrics()
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

@@ -20,17 +20,14 @@
 //!   while it runs), or if it contains a volatile function.
 //! - The rule runs last: operators above and below are as they will run.
 
+use super::physical::physical_rule;
 use crate::exec::{ScanExec, SharedExec, SharedRowsExec};
 use crate::visitors::Tree;
 use datafusion::{
-    common::{
-        config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNodeRecursion},
-    },
+    common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion},
     error::Result,
     physical_expr::{PhysicalExpr, aggregate::AggregateFunctionExpr},
     physical_expr_common::physical_expr::is_volatile,
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
         ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions, aggregates::AggregateExec,
         coalesce_partitions::CoalescePartitionsExec, coop::CooperativeExec, filter::FilterExec,
@@ -45,12 +42,10 @@ const ANEW: ReplaceChildrenOptions = ReplaceChildrenOptions::new(ChildrenPropert
 #[derive(Debug)]
 pub(crate) struct CommonAggregateRule;
 
-impl PhysicalOptimizerRule for CommonAggregateRule {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+physical_rule!(CommonAggregateRule, "rackscan_common_aggregate");
+
+impl CommonAggregateRule {
+    fn optimized(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let mut aggregates = Vec::new();
         let mut has_rows = false;
         plan.apply(|plan| {
@@ -64,14 +59,6 @@ impl PhysicalOptimizerRule for CommonAggregateRule {
             return Ok(plan);
         }
         Sharing { aggregates, results: Vec::new() }.share(plan)
-    }
-
-    fn name(&self) -> &'static str {
-        "rackscan_common_aggregate"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }
 

@@ -22,6 +22,7 @@
 //!   wait for its keys, so that one small table narrows the next.
 
 use super::lineage::{origins, position};
+use super::physical::physical_rule;
 use crate::visitors::Tree;
 use crate::{
     exec::ScanExec,
@@ -31,12 +32,10 @@ use crate::{
 use datafusion::{
     common::{
         JoinType, NullEquality,
-        config::ConfigOptions,
         tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     physical_expr::PhysicalExpr,
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{ExecutionPlan, joins::HashJoinExec, sorts::sort::SortExec},
 };
 use rackscan_format::ids::ColumnId;
@@ -151,20 +150,10 @@ fn is_small(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
 }
 
-impl PhysicalOptimizerRule for KeyFilterRule {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+physical_rule!(KeyFilterRule, "rackscan_key_filters");
+
+impl KeyFilterRule {
+    fn optimized(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| self.arm(plan)).data()
-    }
-
-    fn name(&self) -> &'static str {
-        "rackscan_key_filters"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }

@@ -15,19 +15,16 @@
 //!   argument, the plan stays unchanged.
 //! - DataFusion still computes DISTINCT, FILTER, ORDER BY inside an aggregate and grouping sets.
 
+use super::physical::physical_rule;
 use crate::visitors::Tree;
 use crate::{
     exec::{ScanExec, groups_max},
     pushdown::{ProgramBuilder, type_of},
 };
 use datafusion::{
-    common::{
-        config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult},
-    },
+    common::tree_node::{Transformed, TransformedResult},
     error::Result,
     physical_expr::{PhysicalExpr, aggregate::AggregateFunctionExpr, expressions::Literal},
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
         ExecutionPlan,
         aggregates::{AggregateExec, AggregateMode},
@@ -130,24 +127,14 @@ impl PartialAggregateRule {
     }
 }
 
-impl PhysicalOptimizerRule for PartialAggregateRule {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+physical_rule!(PartialAggregateRule, "partial_aggregate_in_scan");
+
+impl PartialAggregateRule {
+    fn optimized(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         if self.when == AggregatePushdown::Never {
             return Ok(plan);
         }
         plan.transform_up(|plan| self.rewrite(plan)).data()
-    }
-
-    fn name(&self) -> &'static str {
-        "partial_aggregate_in_scan"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }
 

@@ -4,6 +4,7 @@
 //! planned again with joins that sort both sides and merge them, because sorts can spill (decision
 //! 0056). Joins by doubles, and by types that a merge does not compare, are not replaced.
 
+use super::physical::physical_rule;
 use crate::visitors::Tree;
 use std::sync::Arc;
 
@@ -13,12 +14,10 @@ use datafusion::{
         datatypes::{DataType, Schema},
     },
     common::{
-        config::ConfigOptions,
         stats::Precision,
         tree_node::{Transformed, TransformedResult},
     },
     error::Result,
-    physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
         ExecutionPlan,
         joins::{HashJoinExec, SortMergeJoinExec, utils::JoinFilter},
@@ -88,20 +87,10 @@ fn nullable(filter: &JoinFilter) -> JoinFilter {
     JoinFilter::new(Arc::clone(filter.expression()), filter.column_indices().to_vec(), schema)
 }
 
-impl PhysicalOptimizerRule for SpillingJoins {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+physical_rule!(SpillingJoins, "spilling_joins");
+
+impl SpillingJoins {
+    fn optimized(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| self.rewritten(plan)).data()
-    }
-
-    fn name(&self) -> &'static str {
-        "spilling_joins"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }

@@ -134,12 +134,6 @@ impl<'p> IntegerPage<'p> {
         self.descriptors.len()
     }
 
-    /// The common divisor of the differences between the values of a block.
-    #[must_use]
-    pub fn divisor(&self) -> u64 {
-        self.divisor
-    }
-
     /// One block, counted within the page.
     ///
     /// # Errors

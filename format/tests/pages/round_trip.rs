@@ -202,7 +202,7 @@ fn quantities_of_whole_units_take_six_bits() {
     let pages = encode(&Column::Integers(values), None, 131_072).unwrap();
     let page = PageView::open(&pages[0].bytes, &identity(0)).unwrap().integers().unwrap();
     let block = page.block(0).unwrap();
-    assert_eq!((page.divisor(), block.descriptor().width, block.bounds()), (100, 6, (100, 5000)));
+    assert_eq!((block.divisor(), block.descriptor().width, block.bounds()), (100, 6, (100, 5000)));
     assert_eq!(block.largest_number(), 63);
 }
 

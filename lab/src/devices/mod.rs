@@ -31,6 +31,7 @@ pub use stop::{Judgement, StopRule, WINDOW};
 pub use writable::{NotWritable, check_writable};
 
 use crate::drive::{Bounds, Distribution, DriveError, IoMix, Load, Pace, Region, Run, Spread, drive};
+use crate::experiment::Step;
 use crate::fio::{FioError, FioLoad};
 use crate::record::Provenance;
 use crate::target::{IoOperation, Local, LocalOptions, Target, TargetError};
@@ -77,17 +78,6 @@ pub struct DeviceExperiment {
     pub provenance: Provenance,
 }
 
-/// Progress of a measurement.
-#[derive(Debug, Clone)]
-pub struct DeviceStep<'a> {
-    /// Number of completed turns.
-    pub done: usize,
-    /// Number of turns, unless the rule needs fewer.
-    pub total: usize,
-    /// The current turn.
-    pub doing: &'a str,
-}
-
 /// Result of a measurement.
 #[derive(Debug)]
 pub struct DeviceOutcome {
@@ -120,7 +110,7 @@ const PRECONDITION_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl DeviceExperiment {
     /// Measures everything, until it is enough, fails, or `stop` is set.
-    pub fn run(&self, stop: &AtomicBool, on_step: &mut dyn FnMut(&DeviceStep<'_>)) -> DeviceOutcome {
+    pub fn run(&self, stop: &AtomicBool, on_step: &mut dyn FnMut(&Step<'_>)) -> DeviceOutcome {
         let mut all: Vec<Turns> = self.cases.iter().copied().map(Turns::new).collect();
         let failure = self.rounds(&mut all, stop, on_step).err().map(|error| error.to_string());
         let stopped = stop.load(Ordering::Relaxed);
@@ -140,11 +130,11 @@ impl DeviceExperiment {
         &self,
         all: &mut [Turns],
         stop: &AtomicBool,
-        on_step: &mut dyn FnMut(&DeviceStep<'_>),
+        on_step: &mut dyn FnMut(&Step<'_>),
     ) -> Result<(), TurnError> {
         let total = self.cases.len() * self.rounds_max as usize;
         if self.precondition > 0 {
-            on_step(&DeviceStep { done: 0, total, doing: "writing the devices before the first turn" });
+            on_step(&Step { done: 0, total, doing: "writing the devices before the first turn" });
             self.write_all(stop)?;
         }
         let mut done = 0;
@@ -153,7 +143,7 @@ impl DeviceExperiment {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                on_step(&DeviceStep { done, total, doing: &turns.case.to_string() });
+                on_step(&Step { done, total, doing: &turns.case.to_string() });
                 let (turn, ended) = self.turn(&turns.case, round, stop)?;
                 turns.turns.extend(turn);
                 ended.map_or(Ok(()), |error| Err(error.into()))?;

@@ -35,6 +35,7 @@ use rackscan_relay::{
 };
 use rackscan_stripe::{Geometry, StripeError};
 
+use crate::experiment::Step;
 pub use host::{RelayHost, Relays};
 pub use line::ParityLine;
 pub use picture::parity_report;
@@ -45,17 +46,6 @@ use turn::Turn;
 const DATA_BYTES_MAX: usize = 8 << 30;
 /// Maximum memory of a node's relay, in bytes.
 const RELAY_BYTES_MAX: u64 = 2 << 30;
-
-/// Progress of a measurement.
-#[derive(Clone, Debug)]
-pub struct Step<'s> {
-    /// Number of completed turns.
-    pub done: usize,
-    /// Number of all turns.
-    pub total: usize,
-    /// Description of the current turn.
-    pub doing: &'s str,
-}
 
 /// Result of a measurement.
 #[derive(Debug, Default)]
@@ -190,7 +180,7 @@ fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
 pub fn measure(
     plan: &Plan<'_>,
     host: &mut dyn RelayHost,
-    on_step: &mut dyn FnMut(Step<'_>),
+    on_step: &mut dyn FnMut(&Step<'_>),
 ) -> Result<ParityOutcome, ParityError> {
     check(plan)?;
     let mut outcome = ParityOutcome::default();
@@ -210,7 +200,7 @@ pub fn measure(
         };
         let mut count = |way: Protection| {
             let doing = format!("{way}, {case}");
-            on_step(Step { done, total, doing: &doing });
+            on_step(&Step { done, total, doing: &doing });
             done += 1;
         };
         one_case(plan, case, &region, host, &mut count, &mut outcome);

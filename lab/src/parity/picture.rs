@@ -2,7 +2,7 @@
 //!
 //! Figure 4, how fast cells are XORed, is drawn by the measurement of that kernel (`xor`).
 
-use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
+use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table, size_name};
 
 use super::{ParityOutcome, line::ParityLine};
 use crate::record::Provenance;
@@ -75,18 +75,9 @@ fn groups(
         if places.len() < 2 {
             continue;
         }
-        let mut series: Vec<Series> = Vec::new();
-        for line in here {
-            let least = line.mb_per_s.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = line.mb_per_s.iter().copied().fold(0.0, f64::max);
-            let bar = (line.mb_per_s.len() > 1).then_some((least, most));
-            let point = Point { x: place(line) as f64, y: line.median_mb_per_s, bar };
-            match series.iter_mut().find(|series| series.name == line.series()) {
-                Some(series) => series.points.push(point),
-                None => series.push(Series::of(line.series(), vec![point])),
-            }
-        }
-        series.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+        let point =
+            |line: &ParityLine| Point::of_turns(place(line) as f64, line.median_mb_per_s, &line.mb_per_s);
+        let series = Series::grouped(here.into_iter().map(|line| (line.series(), point(line))));
         let x = match is_size {
             true => Axis::of_bytes("bytes of a block", Scale::Log2),
             false => Axis::new("nodes", Scale::Linear),
@@ -120,36 +111,25 @@ fn bars(lines: &[ParityLine]) -> Vec<Figure> {
         let mut blocks: Vec<usize> = here.iter().map(|line| line.block_bytes).collect();
         blocks.sort_unstable();
         blocks.dedup();
-        let mut series: Vec<Series> = Vec::new();
-        for line in here {
+        let point = |line: &ParityLine| {
             let group = blocks.iter().position(|block| *block == line.block_bytes)?;
-            let point = Point { x: group as f64, y: line.median_mb_per_s, bar: None };
-            match series.iter_mut().find(|series| series.name == line.series()) {
-                Some(series) => series.points.push(point),
-                None => series.push(Series::of(line.series(), vec![point])),
-            }
-        }
+            Some((line.series(), Point { x: group as f64, y: line.median_mb_per_s, bar: None }))
+        };
+        let series = Series::grouped(here.into_iter().filter_map(point));
         let to = if on_disk { "disk" } else { "memory" };
-        Some(Figure {
+        Figure {
             name: format!("figure-10-{nodes}-{to}"),
             caption: "Medians of turns.".to_owned(),
             chart: Chart {
                 title: format!("Data written by each way, {nodes} nodes, to {to}"),
-                kind: Kind::Bars(blocks.iter().map(|block| size_name(*block)).collect()),
+                kind: Kind::Bars(blocks.iter().map(|block| size_name(*block as u64)).collect()),
                 x: Axis::new("bytes of a block", Scale::Linear),
                 y: Axis::new("MB/s of data", Scale::Automatic),
                 series,
             },
-        })
+        }
     };
-    conditions.into_iter().filter_map(figure).collect()
-}
-
-fn size_name(bytes: usize) -> String {
-    match bytes {
-        mega if mega.is_multiple_of(1 << 20) => format!("{} MiB", mega >> 20),
-        kilo => format!("{} KiB", kilo >> 10),
-    }
+    conditions.into_iter().map(figure).collect()
 }
 
 fn bytes(lines: &[ParityLine]) -> Table {
@@ -158,7 +138,7 @@ fn bytes(lines: &[ParityLine]) -> Table {
         vec![
             line.series(),
             line.nodes.to_string(),
-            size_name(line.block_bytes),
+            size_name(line.block_bytes as u64),
             if line.on_disk { "disk" } else { "memory" }.to_owned(),
             format!("{:.3}", line.client_sent),
             format!("{:.3}", most(&line.node_sent)),

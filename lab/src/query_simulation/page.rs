@@ -1,7 +1,7 @@
 //! Draws the paper's figures 4.32 to 4.40 and its tables 4.5 and 4.6 from the lines of a
 //! simulation.
 
-use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
+use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table, size_name};
 
 use super::line::{CpuShare, QueryLine};
 use super::placement::Placement;
@@ -45,14 +45,6 @@ pub fn report(lines: &[QueryLine], provenance: &Provenance) -> Report {
 
 struct Lines<'a>(&'a [QueryLine]);
 
-fn size_name(bytes: u32) -> String {
-    if bytes.is_multiple_of(1 << 20) {
-        format!("{} MiB", bytes >> 20)
-    } else {
-        format!("{} KiB", bytes >> 10)
-    }
-}
-
 fn chart(title: String, kind: Kind, x: Axis, series: Vec<Series>) -> Chart {
     let series = series.into_iter().filter(|series| !series.points.is_empty()).collect();
     Chart { title, kind, x, y: Axis::new("seconds", Scale::Automatic), series }
@@ -94,12 +86,7 @@ impl<'a> Lines<'a> {
 
     /// A point for each line, with the fastest and the slowest turn as its error bar.
     fn points(&self, place: fn(&QueryLine) -> u32, wanted: impl Fn(&QueryLine) -> bool) -> Vec<Point> {
-        let point = |line: &QueryLine| {
-            let least = line.seconds.iter().copied().fold(f64::INFINITY, f64::min);
-            let greatest = line.seconds.iter().copied().fold(0.0, f64::max);
-            let bar = (line.seconds.len() > 1).then_some((least, greatest));
-            Point { x: place(line).into(), y: line.median_s, bar }
-        };
+        let point = |line: &QueryLine| Point::of_turns(place(line).into(), line.median_s, &line.seconds);
         let mut points: Vec<Point> = self.of(wanted).map(point).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         points
@@ -113,7 +100,8 @@ impl<'a> Lines<'a> {
             );
             Series::of(placement.name(), points)
         });
-        let title = format!("{query}: time by threads, pages of {} (figure 4.{number})", size_name(size));
+        let title =
+            format!("{query}: time by threads, pages of {} (figure 4.{number})", size_name(size.into()));
         Figure {
             name: format!("figure-4-{number}"),
             caption:
@@ -140,7 +128,8 @@ impl<'a> Lines<'a> {
         if series.iter().all(|series| series.points.is_empty()) {
             return None;
         }
-        let title = format!("{query}: time by connections, pages of {} (figure 4.{number})", size_name(size));
+        let title =
+            format!("{query}: time by connections, pages of {} (figure 4.{number})", size_name(size.into()));
         Some(Figure {
             name: format!("figure-4-{number}"),
             caption: "Points of one place differ in threads of each connection.".to_owned(),
@@ -164,7 +153,7 @@ impl<'a> Lines<'a> {
             caption: "The quickest of each placement, whatever its connections and threads.".to_owned(),
             chart: chart(
                 format!("{query}: least time by size of pages (figure 4.{number})"),
-                Kind::Bars(sizes.iter().copied().map(size_name).collect()),
+                Kind::Bars(sizes.iter().map(|size| size_name((*size).into())).collect()),
                 Axis::new("size of pages", Scale::Linear),
                 series.into(),
             ),
@@ -219,7 +208,7 @@ impl<'a> Lines<'a> {
         Table {
             caption: format!(
                 "The quickest of each placement, pages of {} (table 4.6); processor time in percent of all cores (-: too short to tell the modes apart)",
-                size_name(size)
+                size_name(size.into())
             ),
             head: head.collect(),
             rows: rows.into_iter().map(row).collect(),

@@ -181,18 +181,12 @@ pub fn grid_report(lines: &[ReplayLine], provenance: Vec<(String, String)>) -> R
 type Measure = (&'static str, fn(&ReplayLine) -> f64);
 
 fn figure(lines: &[&ReplayLine], (number, size): (usize, &str), (label, measure): Measure) -> Figure {
-    let mut series: Vec<Series> = Vec::new();
-    for line in lines {
-        let name = line.curve();
-        let point = Point { x: line.report.connections.into(), y: measure(line), bar: None };
-        match series.iter_mut().find(|series| series.name == name) {
-            Some(series) => series.points.push(point),
-            None => series.push(Series::of(name, vec![point])),
-        }
-    }
+    let point = |line: &&ReplayLine| {
+        (line.curve(), Point { x: line.report.connections.into(), y: measure(line), bar: None })
+    };
+    let mut series = Series::grouped(lines.iter().map(point));
     let left_out = series.len().saturating_sub(SERIES_MAX);
     series.truncate(SERIES_MAX);
-    series.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
     let mut caption = "Each point is the round with the median time.".to_owned();
     if left_out > 0 {
         caption.push_str(&format!(" {left_out} more curves are in points.jsonl only."));

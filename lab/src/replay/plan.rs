@@ -62,12 +62,6 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Records left out, for all reasons together.
-    #[must_use]
-    pub fn skipped_in_all(&self) -> u64 {
-        self.skipped.values().sum()
-    }
-
     fn skip(&mut self, reason: Skip) {
         *self.skipped.entry(reason).or_default() += 1;
     }

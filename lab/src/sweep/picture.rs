@@ -1,6 +1,6 @@
 //! Draws the figures of a sweep from its lines.
 
-use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
+use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table, size_name};
 use rackscan_format::message::{BridgeKind, IoKind};
 
 use super::cases::{CONNECTIONS_FIXED, DEPTH, SIZES, SMALL, THREADS_FIXED};
@@ -97,7 +97,7 @@ fn cores(samples: &[CoreUse]) -> Figure {
     });
     let mut drawn = figure(
         11,
-        format!("Use of each core, dynamic threads, {}, 1 connection", size_name(SMALL)),
+        format!("Use of each core, dynamic threads, {}, 1 connection", size_name(SMALL.into())),
         "seconds",
         series.collect(),
         "Of the whole machine: whatever else runs on it shows too.",
@@ -129,10 +129,6 @@ fn reads_in_flight(line: &PointLine) -> u32 {
     line.connections * line.depth
 }
 
-fn size_name(size_bytes: u32) -> String {
-    if size_bytes < 1024 { format!("{size_bytes} B") } else { format!("{} KiB", size_bytes / 1024) }
-}
-
 fn figure(number: u32, title: String, x: &str, series: Vec<Series>, caption: &str) -> Figure {
     Figure {
         name: format!("figure-4-{number:02}"),
@@ -157,12 +153,7 @@ impl Lines<'_> {
     fn series(&self, name: impl Into<String>, place: Place, wanted: Wanted<'_>) -> Series {
         let mut points: Vec<Point> = self
             .of(wanted)
-            .map(|line| {
-                let least = line.iops.iter().copied().fold(f64::INFINITY, f64::min);
-                let greatest = line.iops.iter().copied().fold(0.0, f64::max);
-                let bar = (line.iops.len() > 1).then_some((least, greatest));
-                Point { x: place(line).into(), y: line.median_iops, bar }
-            })
+            .map(|line| Point::of_turns(place(line).into(), line.median_iops, &line.iops))
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         Series::of(name, points)
@@ -186,7 +177,7 @@ impl Lines<'_> {
             if size == SMALL {
                 series.push(self.series("pinned", connections, &|line| is(line, true)));
             }
-            let title = format!("Wire alone, {}", size_name(size));
+            let title = format!("Wire alone, {}", size_name(size.into()));
             figure(number, title, "connections", series, "The node answers at once, without reading.")
         };
         (2..).zip(SIZES).map(draw).collect()
@@ -206,7 +197,7 @@ impl Lines<'_> {
                     is(line, IoKind::Uring) && line.connections > 1
                 }),
             ];
-            let title = format!("Local reads, {}", size_name(size));
+            let title = format!("Local reads, {}", size_name(size.into()));
             let caption = "This process reads. The paper's way is a thread for each read in flight.";
             figure(number, title, "reads in flight", series, caption)
         };
@@ -218,7 +209,7 @@ impl Lines<'_> {
             line.mode == Mode::Remote && line.size_bytes == SMALL && line.bridge == Some(bridge)
         };
         let dynamic = |line: &PointLine, pinned| remote(line, BridgeKind::Dynamic) && line.pinned == pinned;
-        let small = size_name(SMALL);
+        let small = size_name(SMALL.into());
         let first = figure(
             10,
             format!("Remote reads, dynamic threads, {small}"),
@@ -258,7 +249,7 @@ impl Lines<'_> {
             });
             let mut drawn = figure(
                 number,
-                format!("Remote reads, static threads, {}, all combinations", size_name(size)),
+                format!("Remote reads, static threads, {}, all combinations", size_name(size.into())),
                 "threads that read, of the whole node",
                 self.beside_limits(size, cloud),
                 "A connection has a read in flight for each of its threads, and one more. Points of one place differ in connections.",
@@ -308,7 +299,7 @@ impl Lines<'_> {
             series.into_iter().filter(|series| !series.points.is_empty()).collect(),
             "The best that was measured of each way, whatever its connections and threads.",
         );
-        drawn.chart.kind = Kind::Bars(SIZES.map(size_name).to_vec());
+        drawn.chart.kind = Kind::Bars(SIZES.map(|size| size_name(size.into())).to_vec());
         drawn.chart.y = Axis::new("MB per second", Scale::Automatic);
         drawn
     }
@@ -318,7 +309,7 @@ impl Lines<'_> {
             let local = self.best_of(size, Way::Local).map(|line| line.median_iops);
             let iops =
                 |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
-            let mut row = vec![size_name(size), iops(local)];
+            let mut row = vec![size_name(size.into()), iops(local)];
             for kind in [BridgeKind::Static, BridgeKind::Dynamic, BridgeKind::Reactor] {
                 let remote = self.best_of(size, Way::Bridge(kind)).map(|line| line.median_iops);
                 row.push(iops(remote));

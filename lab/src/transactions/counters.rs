@@ -69,12 +69,6 @@ impl Counters {
         self.first_failure.get_or_insert_with(|| failure.why.clone());
     }
 
-    /// Number of failed transactions.
-    #[must_use]
-    pub fn failed_in_all(&self) -> u64 {
-        self.failures.values().sum()
-    }
-
     /// Adds the counters of another session of the same phase.
     pub fn add(&mut self, other: &Self) {
         self.latencies.add(&other.latencies);

@@ -48,16 +48,6 @@ impl Operations {
             Self::GetStar => "get*",
         }
     }
-
-    /// The paper's name of both operations.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Get => "GET, PUT",
-            Self::GetPlus => "GET+, PUT+",
-            Self::GetStar => "GET*, PUT+",
-        }
-    }
 }
 
 impl FromStr for Operations {
@@ -251,13 +241,6 @@ pub struct TransactionLine {
 }
 
 impl TransactionLine {
-    /// Whether it is a line of this series.
-    #[must_use]
-    pub fn is_of(&self, series: &Series) -> bool {
-        (self.algorithm, self.operations, self.wire, self.durability)
-            == (series.algorithm.name(), series.operations.name(), series.wire, series.durability.name())
-    }
-
     /// The series as text.
     #[must_use]
     pub fn series(&self) -> String {

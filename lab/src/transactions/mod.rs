@@ -52,4 +52,4 @@ pub use recorder::{Checked, TooManyUnknown};
 pub use store::{Failure, OpenSession, ReadDone, TransactionStore, WriteEnd, WriteFailure};
 pub use stress::{Chaos, Stress, StressError, StressFailure, StressOutcome, Strike, stress};
 pub use survey::SurveyError;
-pub use sweep::{Axes, Plan, PlanError, Step, SweepOutcome, TransactionHost, sweep};
+pub use sweep::{Axes, Plan, PlanError, SweepOutcome, TransactionHost, sweep};

@@ -211,21 +211,10 @@ fn words((name, value): &(String, String)) -> String {
 }
 
 fn series(lines: &[(f64, &TransactionLine)]) -> Vec<Series> {
-    let mut all: Vec<Series> = Vec::new();
-    for (place, line) in lines {
-        let least = line.per_s.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = line.per_s.iter().copied().fold(0.0, f64::max);
-        let bar = (line.per_s.len() > 1).then_some((least, most));
-        let (name, point) = (line.series(), Point { x: *place, y: line.median_per_s, bar });
-        match all.iter_mut().find(|series| series.name == name) {
-            Some(series) => series.points.push(point),
-            None => all.push(Series::of(name, vec![point])),
-        }
-    }
-    for series in &mut all {
-        series.points.sort_by(|a, b| a.x.total_cmp(&b.x));
-    }
-    all
+    let point = |(place, line): &(f64, &TransactionLine)| {
+        (line.series(), Point::of_turns(*place, line.median_per_s, &line.per_s))
+    };
+    Series::grouped(lines.iter().map(point))
 }
 
 /// A table for each baseline: a row per point, a column per series.

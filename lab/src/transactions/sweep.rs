@@ -22,6 +22,7 @@ use super::options::RunOptions;
 use super::store::{Failure, TransactionStore};
 use super::workload::{Choice, Mix, Span, Workload, WorkloadError};
 use crate::drive::Bounds;
+use crate::experiment::Step;
 use crate::limits::{
     RECORDED_OPERATIONS_MAX, SESSIONS_MAX, SWEEP_POINTS_MAX, SWEEP_ROUNDS_MAX, SWEEP_SERIES_MAX,
     WORDS_KEPT_MAX,
@@ -197,17 +198,6 @@ pub enum PlanError {
         /// The cause.
         why: WorkloadError,
     },
-}
-
-/// Progress of a sweep.
-#[derive(Clone, Debug)]
-pub struct Step<'a> {
-    /// Number of completed turns.
-    pub done: usize,
-    /// Number of turns of the whole sweep.
-    pub total: usize,
-    /// Description of the current turn.
-    pub doing: &'a str,
 }
 
 /// Result of a sweep.
@@ -500,7 +490,7 @@ mod tests {
             assert!(line.over["ramp-fast get shm"] > 0.0 && line.checked.is_some());
             assert_eq!(line.latency.count, 80);
         }
-        let own = outcome.lines.iter().find(|line| line.is_of(&plan.baselines[0])).unwrap();
+        let own = outcome.lines.iter().find(|line| line.series() == plan.baselines[0].to_string()).unwrap();
         assert!((own.over["ramp-fast get shm"] - 1.0).abs() < 1e-9);
         let loads = steps.iter().filter(|step| step.contains("40 of 40 keys"));
         assert_eq!(loads.count(), 2, "once for each cluster, because the size stays the same");

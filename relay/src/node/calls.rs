@@ -1,13 +1,12 @@
 //! Opens connections to other nodes, and closes connections, without making the node's thread wait.
 //!
-//! Both may take as long as the peer likes. [`Threads`] does them in threads. [`Direct`] does them
-//! at once, for networks where they take no time.
+//! Both may take as long as the peer likes. [`Threads`] does them in threads.
 //!
 //! Invariants
 //! - Every call (a request to connect) gets one answer.
 //! - The number of threads is bounded, and all are joined before their owner is dropped.
 
-use std::{collections::VecDeque, fmt, sync::mpsc, thread::JoinHandle, time::Instant};
+use std::{collections::VecDeque, sync::mpsc, thread::JoinHandle, time::Instant};
 
 use rackscan_fabric::{Address, ClusterKey, ConnectError, Connection, connect};
 
@@ -167,45 +166,6 @@ impl Calls for Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.finish();
-    }
-}
-
-/// Connects with a function that does not wait.
-pub struct Direct<F> {
-    connect: F,
-    answers: VecDeque<Answered>,
-}
-
-impl<F: FnMut(&Address) -> Result<Connection, ConnectError>> Direct<F> {
-    /// Connects with this function.
-    #[must_use]
-    pub fn new(connect: F) -> Self {
-        Self { connect, answers: VecDeque::new() }
-    }
-}
-
-impl<F> fmt::Debug for Direct<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Direct").field("answers", &self.answers.len()).finish_non_exhaustive()
-    }
-}
-
-impl<F: FnMut(&Address) -> Result<Connection, ConnectError>> Calls for Direct<F> {
-    fn call(&mut self, call: u64, address: &Address) {
-        let answer = (self.connect)(address);
-        self.answers.push_back((call, answer));
-    }
-
-    fn answered(&mut self) -> Option<Answered> {
-        self.answers.pop_front()
-    }
-
-    fn is_waiting(&self) -> bool {
-        !self.answers.is_empty()
-    }
-
-    fn hang_up(&mut self, connection: Connection) {
-        drop(connection);
     }
 }
 

@@ -137,12 +137,6 @@ impl Links {
         })
     }
 
-    /// The fabric's counters of each link, with the name of its peer.
-    pub(super) fn counters(&self) -> Vec<(String, rackscan_fabric::Counters)> {
-        let of = |entry: &Entry| (entry.link.get().peer().to_owned(), entry.link.get().counters());
-        self.entries.iter().flatten().map(of).collect()
-    }
-
     /// Prepares all links for sleep, and watches them. False if there is an event to handle first.
     pub(super) fn arm(&mut self, io: &mut dyn DeviceIo) -> Result<bool, SubmitError> {
         for (index, entry) in self.entries.iter_mut().enumerate() {

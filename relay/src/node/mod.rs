@@ -36,7 +36,7 @@ use rackscan_device::{DeviceIndex, DeviceIo, Interest, Repeat, Token, Wait, Watc
 use rackscan_fabric::{Ending, Listener, spin_time};
 use rackscan_format::ids::NodeId;
 
-pub use self::calls::{Answered, Calls, Direct, Threads};
+pub use self::calls::{Answered, Calls, Threads};
 pub(crate) use self::lane::member_of;
 use self::{
     disk::{Disk, Done, WATCH},
@@ -46,7 +46,7 @@ use self::{
 };
 use crate::{
     counters::Counters,
-    error::{Failure, NodeError, SessionEnd},
+    error::{Failure, NodeError},
     limits::{DIAL_LOOK, EARLY_MAX, EARLY_TIME_MAX, MEMORY_BYTES, SESSION_IDLE_MAX, SLEEP_MAX, SPIN},
     link::LinkEvent,
     message::{Cause, Message},
@@ -103,7 +103,8 @@ pub struct Node<I, S> {
     past: (u64, u64),
     turns: u64,
     happened: Vec<LinkEvent>,
-    ended: Vec<SessionEnd>,
+    #[cfg(test)]
+    ended: Vec<crate::error::SessionEnd>,
 }
 
 impl<I: DeviceIo, S: Store> Node<I, S> {
@@ -137,6 +138,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
             past: (0, 0),
             turns: 0,
             happened: Vec::new(),
+            #[cfg(test)]
             ended: Vec::new(),
         })
     }
@@ -210,15 +212,9 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         &mut self.store
     }
 
-    /// Its devices.
-    #[must_use]
-    pub fn io(&self) -> &I {
-        &self.io
-    }
-
     /// Returns its devices and its store.
-    #[must_use]
-    pub fn into_parts(self) -> (I, S) {
+    #[cfg(test)]
+    pub(crate) fn into_parts(self) -> (I, S) {
         (self.io, self.store)
     }
 
@@ -228,8 +224,9 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         self.sessions.len()
     }
 
-    /// Why sessions have ended here since the last call; at most [`crate::limits::SESSIONS_MAX`].
-    pub fn take_ended(&mut self) -> Vec<SessionEnd> {
+    /// Why sessions have ended here since the last call.
+    #[cfg(test)]
+    pub(crate) fn take_ended(&mut self) -> Vec<crate::error::SessionEnd> {
         std::mem::take(&mut self.ended)
     }
 
@@ -258,12 +255,6 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let has_failed = !failed.is_empty();
         failed.into_iter().for_each(|(session, failure)| self.end(session, failure));
         any | has_failed
-    }
-
-    /// The fabric's counters of each present link, with the name of its peer.
-    #[must_use]
-    pub fn link_counters(&self) -> Vec<(String, rackscan_fabric::Counters)> {
-        self.links.counters()
     }
 
     fn accept(&mut self) -> bool {
@@ -409,9 +400,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         } else {
             tracing::warn!(%end, "a session for stripes has ended");
         }
-        if self.ended.len() >= crate::limits::SESSIONS_MAX {
-            self.ended.remove(0);
-        }
+        #[cfg(test)]
         self.ended.push(end);
     }
 

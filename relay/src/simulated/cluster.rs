@@ -2,7 +2,7 @@
 //! should have at the end.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -11,15 +11,15 @@ use rackscan_device::{
     sim::{CrashImage, FaultRates, SimConfig as DiskConfig, SimDisk, SimIo},
 };
 use rackscan_fabric::{
-    ClusterKey, Region, RegionSlice,
+    Address, ClusterKey, ConnectError, Connection, Region, RegionSlice,
     sim::{Seed, SimConfig, SimNet},
 };
 use rackscan_format::ids::NodeId;
 use rackscan_stripe::{Cell, Geometry, Node as Turn, Way};
 
 use crate::{
-    Beginning, Direct, Ended, Member, Node, NodeConfig, Place, Places, Refusal, Shape, Store, StoredCell,
-    Stripe, StripeName, Task, Writer, task::Transfers,
+    Answered, Beginning, Calls, Ended, Member, Node, NodeConfig, Place, Places, Refusal, Shape, Store,
+    StoredCell, Stripe, StripeName, Task, Writer, task::Transfers,
 };
 
 /// More turns than any run takes that goes on.
@@ -27,6 +27,31 @@ pub(super) const TURNS_MAX: usize = 200_000;
 
 /// Where a client calls from.
 pub(super) const CLIENT: &str = "client";
+
+/// Connects at once, with a function that does not wait.
+struct Direct<F> {
+    connect: F,
+    answers: VecDeque<Answered>,
+}
+
+impl<F: FnMut(&Address) -> Result<Connection, ConnectError>> Calls for Direct<F> {
+    fn call(&mut self, call: u64, address: &Address) {
+        let answer = (self.connect)(address);
+        self.answers.push_back((call, answer));
+    }
+
+    fn answered(&mut self) -> Option<Answered> {
+        self.answers.pop_front()
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    fn hang_up(&mut self, connection: Connection) {
+        drop(connection);
+    }
+}
 
 /// Remembers where cells lie, and how stripes ended.
 #[derive(Clone, Debug, Default)]
@@ -240,7 +265,8 @@ impl Cluster {
     pub(super) fn node(&self, node: usize, disk: DiskConfig) -> Node<SimIo, Ledger> {
         let listener = self.net.listen(&place_of(node), &self.key).unwrap();
         let (net, key, from) = (self.net.clone(), self.key.clone(), place_of(node));
-        let calls = Direct::new(move |address| net.connect(&from, address, &key));
+        let connect = move |address: &Address| net.connect(&from, address, &key);
+        let calls = Direct { connect, answers: VecDeque::new() };
         let (contents, ledger) = self.images[node].clone();
         let io = SimIo::new(disk, vec![SimDisk::of(contents)]);
         let config = NodeConfig::new(self.members[node].node, self.members.clone());
@@ -280,7 +306,7 @@ impl Cluster {
     /// A writer whose session is open, or has ended.
     pub(super) fn open(&mut self) -> Writer {
         let (net, key) = (self.net.clone(), self.key.clone());
-        let connect = |address: &rackscan_fabric::Address| net.connect(CLIENT, address, &key);
+        let connect = |address: &Address| net.connect(CLIENT, address, &key);
         let mut writer = Writer::ask(self.shape, self.members.clone(), connect).unwrap();
         for _ in 0..TURNS_MAX {
             if writer.is_open() || writer.end().is_some() {

@@ -189,12 +189,6 @@ impl Writer {
         Counters { written_bytes, messages, ..self.counters }
     }
 
-    /// The fabric's counters of each link, by index of the member.
-    #[must_use]
-    pub fn link_counters(&self) -> Vec<rackscan_fabric::Counters> {
-        self.reached.iter().map(|reached| reached.link.get().counters()).collect()
-    }
-
     /// The cells of a stripe that a member reads, and those that it keeps, ascending. Its store is
     /// told of these. Both are empty if there is no such member.
     #[must_use]

@@ -39,8 +39,8 @@ mod text;
 
 use crate::limits::WIRE_CELLS_MAX;
 use arrow::{
-    array::{Array, ArrayRef, RecordBatch, RecordBatchOptions},
-    datatypes::{DataType, SchemaRef},
+    array::{ArrayRef, RecordBatch, RecordBatchOptions},
+    datatypes::SchemaRef,
 };
 use az::SaturatingAs;
 use descriptor::{DESCRIPTOR_BYTES, Descriptor};
@@ -50,23 +50,6 @@ use layout::{
 use std::sync::Arc;
 
 pub use layout::WireError;
-
-/// The maximum number of bytes that [`encode`] appends for this batch.
-#[must_use]
-pub fn encoded_len(batch: &RecordBatch) -> usize {
-    let columns = batch.columns().iter().map(|column| {
-        let rows = column.len();
-        let values = match column.data_type() {
-            DataType::Boolean => rows.div_ceil(8),
-            DataType::Int32 | DataType::Date32 => rows * 4,
-            DataType::Decimal128(_, _) => rows * 16,
-            DataType::Utf8View => rows * 4 + ALIGNMENT + text::bytes(column),
-            _ => rows * 8,
-        };
-        DESCRIPTOR_BYTES + rows.div_ceil(8) + values + 3 * ALIGNMENT
-    });
-    columns.sum::<usize>() + HEADER_BYTES + 2 * ALIGNMENT
-}
 
 /// Appends a batch to `bytes`.
 ///

@@ -11,17 +11,12 @@ use super::{
 };
 use crate::limits::{WIRE_DICTIONARY_ENTRIES_MAX, WIRE_DICTIONARY_ROWS_PER_ENTRY};
 use arrow::{
-    array::{Array, ArrayRef, AsArray, StringArray, StringViewArray, UInt32Array},
+    array::{Array, ArrayRef, StringArray, StringViewArray, UInt32Array},
     buffer::{Buffer, NullBuffer, OffsetBuffer},
     compute::take,
 };
 use az::SaturatingAs;
 use std::{collections::HashMap, sync::Arc};
-
-/// The total bytes of all values.
-pub(super) fn bytes(column: &ArrayRef) -> usize {
-    column.as_string_view_opt().map_or(0, |texts| texts.lengths().map(|length| length as usize).sum())
-}
 
 pub(super) fn encode(
     texts: &StringViewArray,

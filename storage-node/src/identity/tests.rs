@@ -32,14 +32,14 @@ fn copy(from: &Path, to: &Path) {
 fn a_member_list_is_written_once_and_another_one_is_refused_with_both() {
     let folder = tempfile::tempdir().unwrap();
     let begun = start(&config(folder.path(), &[2, 0, 1])).unwrap();
-    assert_eq!(begun.members(), nodes(&[0, 1, 2]));
+    assert_eq!(begun.text.members, nodes(&[0, 1, 2]));
     for other in [&[0, 1, 2, 3][..], &[0, 1], &[0, 1, 3]] {
         let error = start(&config(folder.path(), other)).unwrap_err().to_string();
         let found = listed(&nodes(other));
         assert!(error.contains(&format!("nodes {found}")) && error.contains("nodes 0, 1, 2"), "{error}");
     }
     // Who is told nothing goes on with what is recorded.
-    assert_eq!(start(&config(folder.path(), &[])).unwrap().members(), nodes(&[0, 1, 2]));
+    assert_eq!(start(&config(folder.path(), &[])).unwrap().text.members, nodes(&[0, 1, 2]));
     let mut other = config(folder.path(), &[0, 1, 2]);
     other.node = NodeId(2);
     let error = start(&other).unwrap_err().to_string();

@@ -3,17 +3,16 @@
 
 use rackscan_format::message::{Answer, CachePlace, CacheRegion, Refusal, RefusalCode};
 
+use super::answered;
 use crate::{
     bridge::Core,
-    task::{Place, Progress, Work, bad_memory},
+    task::{Place, Work, bad_memory},
 };
-
-struct Answered(Option<Answer>);
 
 /// Begins to serve a request for access to the cache's memory.
 pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refusal> {
     let Some(pages) = core.node.cache.as_ref().map(|cache| cache.pages()).cloned() else {
-        return Ok(Box::new(Answered(Some(Answer::Cache(None)))));
+        return Ok(answered(Answer::Cache(None)));
     };
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
     let granted = link.grant_cache(pages.region());
@@ -21,7 +20,7 @@ pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refus
         Refusal::new(RefusalCode::Busy, format!("the page cache cannot be registered: {error}; ask again"))
     })?;
     let region = CacheRegion { memory, frames: pages.geometry().frames(), epoch: pages.epoch() };
-    Ok(Box::new(Answered(Some(Answer::Cache(Some(region))))))
+    Ok(answered(Answer::Cache(Some(region))))
 }
 
 /// Begins to record what a client has read.
@@ -31,11 +30,5 @@ pub(crate) fn used(core: &Core, places: &[CachePlace]) -> Result<Box<dyn Work>, 
         // A page that has left the cache since then counts as a hit, and changes nothing else.
         places.iter().for_each(|place| cache.pages().used(*place));
     }
-    Ok(Box::new(Answered(Some(Answer::Done))))
-}
-
-impl Work for Answered {
-    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
-        self.0.take().map_or(Progress::Working, |answer| Progress::Finished(Ok(answer)))
-    }
+    Ok(answered(Answer::Done))
 }

@@ -3,17 +3,16 @@
 
 use rackscan_format::message::{Answer, ParticipantRegion, Refusal, RefusalCode};
 
+use super::answered;
 use crate::{
     bridge::Core,
-    task::{Place, Progress, Work, bad_memory},
+    task::{Place, Work, bad_memory},
 };
-
-struct Answered(Option<Answer>);
 
 /// Begins to serve a request for access to the participant's memory.
 pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refusal> {
     let Some(participant) = core.node.participant.clone() else {
-        return Ok(Box::new(Answered(Some(Answer::Participant(None)))));
+        return Ok(answered(Answer::Participant(None)));
     };
     participant.check()?;
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
@@ -25,7 +24,7 @@ pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refus
     })?;
     let region =
         ParticipantRegion { slots: Some(granted.slots), feed: Some(granted.feed), life: participant.life };
-    Ok(Box::new(Answered(Some(Answer::Participant(Some(region))))))
+    Ok(answered(Answer::Participant(Some(region))))
 }
 
 /// Accepts, by decision of an operator, that the log continues without records that may be missing.
@@ -38,11 +37,5 @@ pub(crate) fn accept_loss(core: &Core) -> Result<Box<dyn Work>, Refusal> {
     tracing::warn!(
         "a client has accepted the loss: the log of transactions continues, though acknowledged records may be missing"
     );
-    Ok(Box::new(Answered(Some(Answer::Done))))
-}
-
-impl Work for Answered {
-    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
-        self.0.take().map_or(Progress::Working, |answer| Progress::Finished(Ok(answer)))
-    }
+    Ok(answered(Answer::Done))
 }

@@ -9,15 +9,14 @@ use az::SaturatingAs;
 use rackscan_fabric::post::PostShape;
 use rackscan_format::message::{Answer, Refusal, RefusalCode, Target};
 
+use super::answered;
 use crate::{
     bridge::Core,
     limits::{POST_BODY_BYTES_MAX, POSTS_BYTES, POSTS_MAX, POSTS_REGION_BYTES_MAX},
     link::Posts,
     metrics::add,
-    task::{Place, Progress, Work, bad_memory, malformed},
+    task::{Place, Work, bad_memory, malformed},
 };
-
-struct Opened(Option<Answer>);
 
 /// Begins to serve a request for boxes.
 pub(crate) fn open(
@@ -47,7 +46,7 @@ pub(crate) fn open(
     })?;
     add(&core.node.metrics.connections_with_boxes, 1);
     core.node.metrics.memory_taken(POSTS_BYTES);
-    Ok(Box::new(Opened(Some(Answer::Posts { requests }))))
+    Ok(answered(Answer::Posts { requests }))
 }
 
 fn shape(boxes: u16, body_bytes_max: u32) -> Result<PostShape, Refusal> {
@@ -61,10 +60,4 @@ fn shape(boxes: u16, body_bytes_max: u32) -> Result<PostShape, Refusal> {
         )));
     }
     Ok(shape)
-}
-
-impl Work for Opened {
-    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
-        self.0.take().map_or(Progress::Working, |answer| Progress::Finished(Ok(answer)))
-    }
 }

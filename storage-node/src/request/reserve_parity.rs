@@ -9,12 +9,11 @@ use rackscan_format::{
     message::{Answer, Refusal, ReserveParity},
 };
 
+use super::answered;
 use crate::{
     bridge::Core,
-    task::{Place, Progress, Work, bad_memory, malformed},
+    task::{Place, Work, bad_memory, malformed},
 };
-
-struct Reserved(Option<Answer>);
 
 /// Begins to serve the request.
 pub(crate) fn start(
@@ -31,11 +30,5 @@ pub(crate) fn start(
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
     let from = link.id();
     let extents = core.node.store.reserve_parity(request, from)?;
-    Ok(Box::new(Reserved(Some(Answer::ParityPlaced { extents }))))
-}
-
-impl Work for Reserved {
-    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
-        self.0.take().map_or(Progress::Working, |answer| Progress::Finished(Ok(answer)))
-    }
+    Ok(answered(Answer::ParityPlaced { extents }))
 }

@@ -2,15 +2,8 @@
 
 use rackscan_format::message::{Answer, NodeStatus, Refusal};
 
-use crate::{
-    bridge::Core,
-    relay::Relay,
-    task::{Place, Progress, Work},
-};
-
-struct Status {
-    status: Option<Box<NodeStatus>>,
-}
+use super::answered;
+use crate::{bridge::Core, relay::Relay, task::Work};
 
 /// Begins to serve the request.
 #[expect(clippy::unnecessary_wraps, reason = "every kind of request begins alike")]
@@ -40,14 +33,5 @@ pub(crate) fn start(core: &Core) -> Result<Box<dyn Work>, Refusal> {
         identity: node.identity.told(),
         cache: node.cache.as_ref().map(|cache| cache.pages().status()).unwrap_or_default(),
     };
-    Ok(Box::new(Status { status: Some(Box::new(status)) }))
-}
-
-impl Work for Status {
-    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
-        match self.status.take() {
-            Some(status) => Progress::Finished(Ok(Answer::Status(status))),
-            None => Progress::Working,
-        }
-    }
+    Ok(answered(Answer::Status(Box::new(status))))
 }

@@ -273,8 +273,8 @@ impl Workload {
     }
 
     /// A core workload with the distribution that YCSB gives it, and values of 1 KB.
-    #[must_use]
-    pub fn ycsb(core: Core, size: u32, keys: u32) -> Self {
+    #[cfg(test)]
+    pub(super) fn ycsb(core: Core, size: u32, keys: u32) -> Self {
         let (size, value_bytes) = (Span::of(size), Span::of(1000));
         Self { mix: Mix::Ycsb(core), choice: core.choice(), keys, size, value_bytes }
     }
