@@ -146,7 +146,7 @@ impl DeviceExperiment {
                 on_step(&Step { done, total, doing: &turns.case.to_string() });
                 let (turn, ended) = self.turn(&turns.case, round, stop)?;
                 turns.turns.extend(turn);
-                ended.map_or(Ok(()), |error| Err(error.into()))?;
+                ended.map_or(Ok(()), Err)?;
                 done += 1;
             }
             let is_enough = |turns: &Turns| self.rule.judge(&turns.iops()).is_enough;
@@ -184,7 +184,7 @@ impl DeviceExperiment {
         let run = Run { bounds, warm_up: Duration::ZERO, ..self.of(load, 1, stop) };
         let devices = self.open(&case)?;
         let measured = drive(&run, &|_thread| Self::target(devices.clone(), &case))?;
-        measured.failure.map_or(Ok(()), |error| Err(error.into()))
+        Ok(measured.failure.map_or(Ok(()), Err)?)
     }
 
     fn striped(&self) -> Spread {
