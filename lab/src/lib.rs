@@ -92,8 +92,8 @@ pub use clock::{Clock, SystemClock};
 pub use core_use::{CoreLine, CoreUse};
 pub use cpu::CpuSample;
 pub use drive::{
-    Arrivals, Bounds, Counters, Distribution, DriveError, Interval, IoMix, Load, MakeTarget, Measured, Pace,
-    Region, Run, Spread, drive,
+    Arrivals, Bounds, Counters, Distribution, DriveError, Interval, IoMix, Load, LoopKind, MakeTarget,
+    Measured, Region, Run, Spread, drive,
 };
 pub use events::Events;
 pub use experiment::{

@@ -44,7 +44,7 @@ pub const RETIRED_WORDS: &[RetiredWord] = &[
     RetiredWord { word: "narrowing", instead: "runtime filter", left: 0 },
     RetiredWord { word: "orphan", instead: "in-doubt transaction", left: 0 },
     RetiredWord { word: "orphans", instead: "in-doubt transactions", left: 0 },
-    RetiredWord { word: "pace", instead: "speed of a node", left: 134 },
+    RetiredWord { word: "pace", instead: "speed of a node", left: 75 },
     RetiredWord { word: "parcel", instead: "payload", left: 0 },
     RetiredWord { word: "rot", instead: "corruption", left: 0 },
     RetiredWord { word: "rotten", instead: "corrupt", left: 0 },

@@ -80,11 +80,11 @@ pub(crate) enum Bench {
     Io(Box<BenchIo>),
     /// Measure devices of this host: reads, writes, mixes, trims; by threads, depth, and way of IO
     #[command(after_help = "Examples:\n  rackscan lab device\n  \
-                            rackscan lab device --devices /dev/nvme0n1,/dev/nvme1n1 --threads 1,2,4 --depths 1,32,128\n  \
+                            rackscan lab device --devices /dev/nvme0n1,/dev/nvme1n1 --jobs 1,2,4 --depths 1,32,128\n  \
                             rackscan lab device --workloads write,mix:70 --fsync-every 16 --verify --folder /mnt/disk\n  \
                             rackscan lab device --engines uring,uring-sqpoll,pread,fio --events --report device-report\n  \
                             rackscan lab device --devices /dev/nvme0n1 --overwrite --workloads write --precondition 2 --steady\n  \
-                            rackscan lab device --threads 1,2 --depths 1,2,4,8,16,32 --p99-below 500us\n  \
+                            rackscan lab device --jobs 1,2 --depths 1,2,4,8,16,32 --p99-below 500us\n  \
                             rackscan lab device --job random-read.fio")]
     Device(Box<BenchDevice>),
     /// Measure the filters of three queries over lineitem: in this process, over fetched pages, in

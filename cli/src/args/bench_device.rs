@@ -29,7 +29,7 @@ pub(crate) struct BenchDevice {
     pub(crate) overwrite: bool,
     /// Take the options from a job file of fio; its sections are measured one after the other
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "devices", "workloads", "patterns", "sizes", "threads", "depths", "engines", "fsync_every", "verify", "seconds",
+        "devices", "workloads", "patterns", "sizes", "jobs", "depths", "engines", "fsync_every", "verify", "seconds",
         "warm_up", "open_loop", "count", "region", "file_size"])]
     pub(crate) job: Option<PathBuf>,
     /// What to do, comma-separated: read, write, trim, or mix:70 for 70 % reads
@@ -41,9 +41,9 @@ pub(crate) struct BenchDevice {
     /// Sizes of an IO, comma-separated: multiples of 512 bytes up to 1MiB
     #[arg(long, value_delimiter = ',', value_name = "SIZE", default_value = "4KiB", value_parser = io_size)]
     pub(crate) sizes: Vec<u32>,
-    /// Numbers of threads, comma-separated
+    /// Numbers of threads that do IO, comma-separated
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1")]
-    pub(crate) threads: Vec<u32>,
+    pub(crate) jobs: Vec<u32>,
     /// IOs in flight of each thread, comma-separated
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1,8,32")]
     pub(crate) depths: Vec<u32>,

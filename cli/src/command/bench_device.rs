@@ -1,11 +1,12 @@
 //! `rackscan lab device`: measures devices of this host under reads, writes, mixes and trims.
 //!
 //! Invariants
-//! - Devices that the user names are written only with `--overwrite`, and only if they hold nothing.
+//! - Devices that the user names are written only with `--overwrite`, and only if they hold
+//!   nothing.
 //! - If the measurement ends early, its lines and table so far are printed before the error.
 
 use super::{
-    bench::{append_lines, publish},
+    bench::{append_lines, ended, publish},
     signals::stop_on_signals,
 };
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
     progress,
 };
 use rackscan_lab::{
-    Arrivals, Bounds, Pace, Provenance, Region, Spread, allowed_cores,
+    Arrivals, Bounds, LoopKind, Provenance, Region, Spread, allowed_cores,
     devices::{
         DeviceAxes, DeviceCase, DeviceExperiment, DeviceLine, IoEngine, Measurement, StopRule, best_below,
         check_writable, job::Job, report,
@@ -42,15 +43,15 @@ pub(crate) fn run(asked: &BenchDevice) -> Result<(), Failure> {
     };
     let stop = stop_on_signals()?;
     let mut all = Vec::new();
-    let mut ended = Ok(());
+    let mut outcome = Ok(());
     for job in &jobs {
-        ended = measure(job, &stop, &mut all);
-        if ended.is_err() {
+        outcome = measure(job, &stop, &mut all);
+        if outcome.is_err() {
             break;
         }
     }
     tell(asked, &mut all)?;
-    ended
+    outcome
 }
 
 /// The jobs of a file as options; what a job does not say is taken from the command line.
@@ -75,7 +76,7 @@ fn jobs(asked: &BenchDevice, path: &Path) -> Result<Vec<BenchDevice>, Failure> {
             workloads: vec![job.mix],
             patterns: vec![job.distribution],
             sizes: vec![job.block_bytes],
-            threads: vec![job.threads],
+            jobs: vec![job.threads],
             depths: vec![job.depth],
             engines: vec![job.engine],
             fsync_every: job.fsync_every,
@@ -124,13 +125,7 @@ fn measure(job: &BenchDevice, stop: &AtomicBool, all: &mut Vec<Measurement>) -> 
     let outcome = experiment.run(stop, &mut |step| progress::show(&bar, step));
     bar.finish_and_clear();
     all.extend(outcome.measurements);
-    match (outcome.failure, outcome.stopped) {
-        (Some(failure), _) => Err(Failure::Runtime(failure)),
-        (None, true) => Err(Failure::Runtime(
-            "stopped before everything was measured; the figures above are partial".to_owned(),
-        )),
-        (None, false) => Ok(()),
-    }
+    ended(&outcome.failures, "measurements failed", outcome.stopped)
 }
 
 fn allow_writes(job: &BenchDevice) -> Result<(), Failure> {
@@ -157,7 +152,7 @@ fn experiment(job: &BenchDevice, paths: Vec<PathBuf>) -> Result<DeviceExperiment
         mixes: job.workloads.clone(),
         distributions: job.patterns.clone(),
         sizes: job.sizes.clone(),
-        threads: job.threads.clone(),
+        threads: job.jobs.clone(),
         depths: job.depths.clone(),
         engines: job.engines.clone(),
     };
@@ -180,9 +175,9 @@ fn experiment(job: &BenchDevice, paths: Vec<PathBuf>) -> Result<DeviceExperiment
         fsync_every: job.fsync_every,
         verify: job.verify,
         precondition: job.precondition,
-        pace: match job.open_loop {
-            Some(rate) => Pace::Open { rate, arrivals: Arrivals::Poisson },
-            None => Pace::Closed,
+        loop_kind: match job.open_loop {
+            Some(rate) => LoopKind::Open { rate, arrivals: Arrivals::Poisson },
+            None => LoopKind::Closed,
         },
         cores: cores(job)?,
         rounds_min: job.rounds_min(),
@@ -388,7 +383,7 @@ fn note_of(line: &DeviceLine) -> String {
     let mut notes = Vec::new();
     notes.extend(line.partial.as_ref().map(|_| "partial".to_owned()));
     notes.extend((line.verified > 0).then(|| format!("{} verified", line.verified)));
-    if line.pace == "open" {
+    if line.loop_kind == "open" {
         notes.push(format!("{} late, {} not issued", line.late, line.unissued));
     }
     notes.extend(

@@ -17,7 +17,7 @@ use crate::{
 };
 use rackscan_fabric::Wire;
 use rackscan_lab::{
-    Arrivals, Axes, Bounds, Case, Distribution, Experiment, Mode, NodeHost, NodeShape, Outcome, Pace,
+    Arrivals, Axes, Bounds, Case, Distribution, Experiment, LoopKind, Mode, NodeHost, NodeShape, Outcome,
     PointLine, Provenance, SweepPlan, limits, sweep, sweep_report,
 };
 use std::time::Duration;
@@ -155,7 +155,7 @@ fn experiment(asked: &BenchIo, axes: Axes) -> Result<Experiment, Failure> {
         rounds: asked.repeat.unwrap_or(REPEAT),
         warm_up: Duration::from_secs_f64(asked.warm_up),
         bounds: Bounds { duration: Duration::from_secs_f64(asked.seconds), count_max: asked.count },
-        pace: asked.open_loop.map_or(Pace::Closed, |rate| Pace::Open { rate, arrivals }),
+        loop_kind: asked.open_loop.map_or(LoopKind::Closed, |rate| LoopKind::Open { rate, arrivals }),
         distribution: asked.zipf.map_or(Distribution::Uniform, |skew| Distribution::Zipfian { skew }),
         seed: asked.seed,
         watched: None,
@@ -220,7 +220,9 @@ fn figures(lines: &[PointLine]) -> TextTable {
         let latency = &line.latency;
         let note = match line {
             PointLine { partial: Some(_), .. } => "partial".to_owned(),
-            PointLine { pace: "open", late, unissued, .. } => format!("{late} late, {unissued} not issued"),
+            PointLine { loop_kind: "open", late, unissued, .. } => {
+                format!("{late} late, {unissued} not issued")
+            }
             _ => String::new(),
         };
         table.push(vec![

@@ -1,4 +1,5 @@
-//! Tests that `lab device` measures files and block devices, and overwrites nothing that holds data.
+//! Tests that `lab device` measures files and block devices, and overwrites nothing that holds
+//! data.
 
 use super::support::Data;
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ fn a_device_is_measured_under_every_workload_and_its_files_are_readable() {
     let out = |name: &str| data.path().join(name).display().to_string();
     let ran = data.run(&format!(
         "lab device --folder {folder} --file-size 16MiB --workloads read,write,mix:50,trim --patterns random,sequential,zipf:0.9 \
-         --sizes 4KiB --threads 2 --depths 4 --engines uring,pread --fsync-every 8 --verify --seconds 0.05 --warm-up 0 --repeat 2 \
+         --sizes 4KiB --jobs 2 --depths 4 --engines uring,pread --fsync-every 8 --verify --seconds 0.05 --warm-up 0 --repeat 2 \
          --intervals 10ms --events --p99-below 60s --percentiles {} --report {} --json {}",
         out("percentiles"),
         out("report"),
@@ -77,7 +78,7 @@ fn a_block_device_is_overwritten_only_when_told_and_when_it_holds_nothing() {
     let write = format!("lab device --devices {devices} --workloads write --verify {quick}");
     data.run(&write).fails(2, &["overwrites the devices", "--overwrite"]);
     assert!(data.run(&format!("{write} --overwrite")).succeeds().contains("verified"));
-    let read = format!("lab device --devices {devices} --layout per-thread --threads 2 {quick}");
+    let read = format!("lab device --devices {devices} --layout per-thread --jobs 2 {quick}");
     assert!(data.run(&read).succeeds().contains("read"));
     let made = Command::new("mkfs.ext4").args(["-q", &two.0]).status().expect("mkfs.ext4");
     assert!(made.success());

@@ -219,6 +219,11 @@ impl Uring {
         if self.inner.submission().is_full() {
             self.enter(Block::Never)?;
         }
+        if self.mode == RingMode::SubmissionThread && self.inner.submission().is_full() {
+            // The kernel's thread frees entries after it has begun all of them, perhaps later than
+            // the first of them end.
+            self.inner.submitter().squeue_wait().map_err(errno_of)?;
+        }
         // If the queue is still full, the kernel took nothing: it is short of memory or of space
         // for completions.
         if self.inner.submission().is_full() { Err(Errno::AGAIN) } else { Ok(()) }

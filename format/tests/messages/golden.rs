@@ -13,12 +13,15 @@ use std::{
 use rackscan_format::codec::{self, Envelope};
 use serde::{Serialize, de::DeserializeOwned};
 
+/// Panics unless the bytes are decoded to the sample.
+type Check = Box<dyn Fn(&[u8])>;
+
 /// A value with its bytes.
 pub(crate) struct Sample {
     name: String,
     bytes: Vec<u8>,
     /// Fails unless the bytes are decoded to the value.
-    check: Box<dyn Fn(&[u8])>,
+    check: Check,
 }
 
 impl Sample {

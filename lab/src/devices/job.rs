@@ -7,8 +7,8 @@
 //! Invariants
 //! - An option that is not known here, or a value that means something else here, is refused with
 //!   its line. So the numbers are of the job that the file describes.
-//! - Options that change only fio's report or its memory of used offsets are accepted and have no
-//!   effect: `group_reporting`, `norandommap`, `randrepeat`, `thread`, and the lists of percentiles.
+//! - Options that change only fio's report or its memory of used offsets have no effect:
+//!   `group_reporting`, `norandommap`, `randrepeat`, `thread`, and the lists of percentiles.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::experiment::DeviceExperiment;
 use super::grid::{DeviceCase, IoEngine, pattern};
-use super::{DeviceExperiment, Judgement};
-use crate::drive::{Interval, Measured, Pace, Spread};
+use super::stop::Judgement;
+use crate::drive::{Interval, LoopKind, Measured, Spread};
 use crate::events::Events;
 use crate::fio::FioResult;
 use crate::latency::{Latencies, LatencySummary};
@@ -70,6 +71,8 @@ impl Turn {
 pub(super) struct Turns {
     pub(super) case: DeviceCase,
     pub(super) turns: Vec<Turn>,
+    /// Why it has no further turns.
+    pub(super) failure: Option<String>,
 }
 
 /// The figures of one case.
@@ -109,7 +112,8 @@ pub struct DeviceLine {
     /// Writes of a thread after which it flushes.
     pub fsync_every: Option<u32>,
     /// `closed`, or `open` with a rate.
-    pub pace: &'static str,
+    #[serde(rename = "loop")]
+    pub loop_kind: &'static str,
     /// IOs per second that an open loop intended.
     pub rate: Option<f64>,
     /// Seconds of each turn.
@@ -167,7 +171,7 @@ pub struct IntervalLine {
 
 impl Turns {
     pub(super) fn new(case: DeviceCase) -> Self {
-        Self { case, turns: Vec::new() }
+        Self { case, turns: Vec::new(), failure: None }
     }
 
     pub(super) fn iops(&self) -> Vec<f64> {
@@ -176,7 +180,7 @@ impl Turns {
 
     /// The figures of the case, which has a turn.
     #[expect(clippy::cast_precision_loss, reason = "averages for people: 53 bits are plenty")]
-    pub(super) fn measurement(&self, of: &DeviceExperiment, partial: Option<&str>) -> Measurement {
+    pub(super) fn measurement(&self, of: &DeviceExperiment, stopped: bool) -> Measurement {
         let (case, turns, iops) = (self.case, &self.turns, self.iops());
         let median_iops = median(iops.clone()).unwrap_or(0.0);
         let latencies = merged(turns.iter().map(|turn| &turn.latencies));
@@ -185,10 +189,11 @@ impl Turns {
         let sum = |of: fn(&Turn) -> u64| turns.iter().map(of).sum::<u64>();
         let cpu: Duration = turns.iter().map(|turn| turn.cpu).sum();
         let events = turns.iter().map(|turn| turn.events).reduce(|one, other| Some(one?.plus(other?)));
-        let cut = turns.iter().any(|turn| turn.short) || turns.len() < of.rounds_min as usize;
-        let (pace, rate) = match of.pace {
-            Pace::Closed => ("closed", None),
-            Pace::Open { rate, .. } => ("open", Some(rate)),
+        let fewer = turns.iter().any(|turn| turn.short) || turns.len() < of.rounds_min as usize;
+        let stopped = (stopped && fewer).then(|| "it was asked to stop".to_owned());
+        let (loop_kind, rate) = match of.loop_kind {
+            LoopKind::Closed => ("closed", None),
+            LoopKind::Open { rate, .. } => ("open", Some(rate)),
         };
         let line = DeviceLine {
             provenance: of.provenance.clone(),
@@ -205,7 +210,7 @@ impl Turns {
             depth: case.depth,
             engine: case.engine,
             fsync_every: of.fsync_every.filter(|_| case.mix.has_writes()),
-            pace,
+            loop_kind,
             rate,
             seconds: of.bounds.duration.as_secs_f64(),
             median_iops,
@@ -223,7 +228,7 @@ impl Turns {
             late: sum(|turn| turn.late),
             unissued: sum(|turn| turn.unissued),
             over_fio: None,
-            partial: partial.filter(|_| cut).map(str::to_owned),
+            partial: self.failure.clone().or(stopped),
             iops,
         };
         Measurement { line, case, intervals: self.intervals(of), latencies }

@@ -3,7 +3,7 @@
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Report, Scale, Section, Series};
 
-use super::{DeviceLine, IntervalLine, Measurement};
+use super::line::{DeviceLine, IntervalLine, Measurement};
 
 /// The report page.
 #[must_use]
@@ -57,7 +57,7 @@ fn section(heading: String, number: usize, of: &[&Measurement]) -> Section {
     let about = format!(
         "{} turns of {seconds} s each; {} loop; devices {}.",
         line.iops.len(),
-        line.pace,
+        line.loop_kind,
         line.layout
     );
     let in_flight = |line: &DeviceLine| f64::from(line.depth) * f64::from(line.threads);

@@ -17,7 +17,7 @@ use rackscan_format::label::{DeviceLabel, LabelError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotWritable {
-    /// It is mounted or opened by another program, or no device.
+    /// It is mounted or in use, or no device.
     #[error("{0}")]
     Open(#[from] OpenError),
     /// It holds something.
@@ -49,7 +49,7 @@ pub enum NotWritable {
 /// # Errors
 /// [`NotWritable`] unless it is certain that nothing is lost.
 pub fn check_writable(path: &Path) -> Result<(), NotWritable> {
-    // Opening it exclusively fails if it is mounted, or part of an array, or another program has it.
+    // Opening it exclusively fails if it is mounted, part of an array, or in use.
     drop(Device::open(path, Access::ReadWrite)?);
     let unknown = |reason: String| NotWritable::Unknown { path: path.to_owned(), reason };
     if has_label(path).map_err(|error| unknown(format!("was not asked: {error}")))? {
@@ -78,7 +78,10 @@ fn has_label(path: &Path) -> std::io::Result<bool> {
     match read {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) => Err(error),
-        Ok(()) => Ok(!matches!(DeviceLabel::from_sector(&sector), Err(LabelError::Foreign { .. }))),
+        Ok(()) => {
+            let label = DeviceLabel::from_sector(&sector);
+            Ok(!matches!(label, Err(LabelError::Blank | LabelError::Foreign { .. })))
+        }
     }
 }
 

@@ -6,8 +6,8 @@
 //! - A latency counts from submission, so it does not show how long an IO was delayed by a target
 //!   that stalled before (see `open`, which shows this).
 
-use super::sequence::Sequence;
-use super::{Counters, Frame, Load, submit};
+use super::sequence::{Sequence, submit};
+use super::{Counters, Frame, Load};
 use crate::target::{IoDone, IoOperation, Target, TargetError, Wait};
 
 /// Runs to the bounds, or until told to stop.

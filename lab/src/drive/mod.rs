@@ -10,9 +10,9 @@
 //! - Samples of processor time enclose exactly the measured phase.
 
 mod closed;
+mod content;
 mod open;
 mod sequence;
-mod stamp;
 mod team;
 mod verify;
 
@@ -20,13 +20,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use az::SaturatingAs;
+
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::latency::Latencies;
 use crate::limits;
-use crate::target::{CacheHits, Io, IoDone, IoOperation, Target, TargetError};
+use crate::target::{CacheHits, IoDone, IoOperation, Target, TargetError};
 
-use sequence::Next;
 pub use sequence::{Distribution, Region, Spread};
 pub use team::drive;
 
@@ -42,7 +43,7 @@ pub enum Arrivals {
 
 /// When the next IO begins.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
+pub enum LoopKind {
     /// When a previous one ends.
     Closed,
     /// At its intended time, whether previous ones have ended or not.
@@ -111,7 +112,7 @@ pub struct Load {
     /// Distribution of the offsets.
     pub distribution: Distribution,
     /// When the next one begins.
-    pub pace: Pace,
+    pub loop_kind: LoopKind,
     /// Seed of offsets and arrivals.
     pub seed: u64,
 }
@@ -128,7 +129,7 @@ impl Default for Load {
             length_bytes: 4096,
             depth: 1,
             distribution: Distribution::Uniform,
-            pace: Pace::Closed,
+            loop_kind: LoopKind::Closed,
             seed: 1,
         }
     }
@@ -244,7 +245,7 @@ impl Counters {
         self.bytes += u64::from(load.length_bytes);
         self.cached.count(ended.cached);
         let Some(interval) = self.interval else { return };
-        let number = usize::try_from(after.as_nanos() / interval.as_nanos().max(1)).unwrap_or(usize::MAX);
+        let number = (after.as_nanos() / interval.as_nanos().max(1)).saturating_as::<usize>();
         // IOs that end after the phase's duration are in no interval.
         if let Some(interval) = self.intervals.get_mut(number) {
             interval.ios += 1;
@@ -283,7 +284,7 @@ fn add_latencies(own: &mut Option<Box<Latencies>>, other: Option<&Latencies>) {
 /// The number of whole intervals in a duration.
 fn intervals_of(duration: Duration, interval: Duration) -> usize {
     let count = duration.as_nanos() / interval.as_nanos().max(1);
-    usize::try_from(count).map_or(limits::INTERVALS_MAX, |count| count.min(limits::INTERVALS_MAX))
+    count.saturating_as::<usize>().min(limits::INTERVALS_MAX)
 }
 
 /// Result of a run.
@@ -394,20 +395,8 @@ struct Frame<'a> {
     ending: Ending<'a>,
 }
 
-/// Submits the next IO of a sequence, and returns its operation.
-fn submit(target: &mut dyn Target, load: &Load, slot: u32, next: Next) -> Result<IoOperation, TargetError> {
-    let Next { operation, device, offset_bytes } = next;
-    let length_bytes = load.length_bytes;
-    if load.verify && operation == IoOperation::Write {
-        let memory = target.memory(slot).ok_or(TargetError::Unsupported { what: "verifying writes" })?;
-        stamp::fill(&mut memory[..length_bytes as usize], device, offset_bytes, load.seed);
-    }
-    target.submit(Io { slot, operation, device, offset_bytes, length_bytes })?;
-    Ok(operation)
-}
-
 fn check(run: &Run<'_>) -> Result<(), DriveError> {
-    let Run { connections, load: Load { depth, length_bytes, pace, .. }, .. } = *run;
+    let Run { connections, load: Load { depth, length_bytes, loop_kind, .. }, .. } = *run;
     let bytes = u64::from(connections) * u64::from(depth) * u64::from(length_bytes);
     let fits = (1..=limits::CONNECTIONS_MAX).contains(&connections)
         && (1..=limits::DEPTH_MAX).contains(&depth)
@@ -416,8 +405,8 @@ fn check(run: &Run<'_>) -> Result<(), DriveError> {
     if !fits {
         return Err(DriveError::BadShape { connections, depth, length_bytes });
     }
-    match pace {
-        Pace::Open { rate, .. } if !(rate > 0.0 && rate <= limits::RATE_MAX) => {
+    match loop_kind {
+        LoopKind::Open { rate, .. } if !(rate > 0.0 && rate <= limits::RATE_MAX) => {
             Err(DriveError::BadRate { rate })
         }
         _ => Ok(()),

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::sequence::Sequence;
-use super::{Arrivals, Counters, Frame, Load, submit};
+use super::sequence::{Sequence, submit};
+use super::{Arrivals, Counters, Frame, Load};
 use crate::limits::LATE_AFTER;
 use crate::target::{IoDone, IoOperation, Target, TargetError, Wait};
 

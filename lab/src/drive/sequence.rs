@@ -6,8 +6,8 @@
 
 use fastrand::Rng;
 
-use super::{DriveError, IoMix, Load};
-use crate::target::IoOperation;
+use super::{DriveError, IoMix, Load, content};
+use crate::target::{Io, IoOperation, Target, TargetError};
 use crate::zipf::Zipf;
 
 /// Distribution of offsets.
@@ -53,9 +53,9 @@ pub enum Spread {
 /// The next IO of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Next {
-    pub(super) operation: IoOperation,
-    pub(super) device: u16,
-    pub(super) offset_bytes: u64,
+    operation: IoOperation,
+    device: u16,
+    offset_bytes: u64,
 }
 
 /// The IOs of one connection.
@@ -120,7 +120,6 @@ impl Sequence {
             }
             Distribution::Zipfian { skew } => return Err(DriveError::BadSkew { skew }),
         };
-        let words = usize::try_from(places.div_ceil(64)).unwrap_or(usize::MAX);
         let seed = load.seed.wrapping_add(u64::from(connection).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Ok(Self {
             mix: load.mix,
@@ -134,7 +133,7 @@ impl Sequence {
             fsync_every: load.fsync_every,
             writes_since_fsync: 0,
             last_written: region.device + offset,
-            written: load.verify.then(|| vec![0; words]),
+            written: load.verify.then(|| vec![0; index(places.div_ceil(64))]),
         })
     }
 
@@ -194,6 +193,23 @@ impl Sequence {
 
 fn index(word: u64) -> usize {
     usize::try_from(word).expect("an index of a vector")
+}
+
+/// Submits the next IO of a sequence, and returns its operation.
+pub(super) fn submit(
+    target: &mut dyn Target,
+    load: &Load,
+    slot: u32,
+    next: Next,
+) -> Result<IoOperation, TargetError> {
+    let Next { operation, device, offset_bytes } = next;
+    let length_bytes = load.length_bytes;
+    if load.verify && operation == IoOperation::Write {
+        let memory = target.memory(slot).ok_or(TargetError::Unsupported { what: "verifying writes" })?;
+        content::fill(&mut memory[..length_bytes as usize], device, offset_bytes, load.seed);
+    }
+    target.submit(Io { slot, operation, device, offset_bytes, length_bytes })?;
+    Ok(operation)
 }
 
 /// The finalizer of SplitMix64: neighbours in popularity are not neighbours on the device.

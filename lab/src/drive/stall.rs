@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::sequence::Sequence;
-use super::{Arrivals, Bounds, Counters, Ending, Frame, Load, Pace, Region, closed, open};
+use super::{Arrivals, Bounds, Counters, Ending, Frame, Load, LoopKind, Region, closed, open};
 use crate::clock::Clock;
 use crate::target::{Io, IoDone, Target, TargetError, Wait};
 
@@ -80,10 +80,10 @@ impl Target for Stalling {
 }
 
 /// Runs two seconds of a load at half of the target's rate; the target stalls in the middle.
-fn latencies(pace: Pace, bounds: Bounds) -> Counters {
+fn latencies(loop_kind: LoopKind, bounds: Bounds) -> Counters {
     let load = Load {
         region: Region { device: 0, offset_bytes: 0, length_bytes: 1 << 30 },
-        pace,
+        loop_kind,
         seed: 11,
         ..Load::default()
     };
@@ -99,9 +99,9 @@ fn latencies(pace: Pace, bounds: Bounds) -> Counters {
     let never = AtomicBool::new(false);
     let frame = Frame { bounds, clock: &clock, ending: Ending { asked: &never, failed: &never } };
     let mut counters = Counters::default();
-    let ran = match pace {
-        Pace::Closed => closed::run(&mut target, &load, &mut sequence, frame, &mut counters),
-        Pace::Open { rate, arrivals } => {
+    let ran = match loop_kind {
+        LoopKind::Closed => closed::run(&mut target, &load, &mut sequence, frame, &mut counters),
+        LoopKind::Open { rate, arrivals } => {
             let schedule = open::Schedule::new(begun, rate, arrivals, load.seed);
             open::run(&mut target, &load, &mut sequence, schedule, frame, &mut counters)
         }
@@ -114,7 +114,7 @@ const TWO_SECONDS: Bounds = Bounds { duration: Duration::from_secs(2), count_max
 
 #[test]
 fn a_closed_loop_hides_a_stall_in_one_latency() {
-    let counters = latencies(Pace::Closed, TWO_SECONDS);
+    let counters = latencies(LoopKind::Closed, TWO_SECONDS);
     let summary = counters.latencies.summary();
     assert!(summary.p999_us < 101.0, "{summary:?}");
     assert!(summary.max_us > 200_000.0, "{summary:?}");
@@ -124,7 +124,7 @@ fn a_closed_loop_hides_a_stall_in_one_latency() {
 #[test]
 fn an_open_loop_shows_a_stall_in_every_io_that_it_delayed() {
     for arrivals in [Arrivals::Uniform, Arrivals::Poisson] {
-        let counters = latencies(Pace::Open { rate: 5000.0, arrivals }, TWO_SECONDS);
+        let counters = latencies(LoopKind::Open { rate: 5000.0, arrivals }, TWO_SECONDS);
         let summary = counters.latencies.summary();
         // 200 ms without service and as long to catch up: a fifth of all IOs.
         assert!(summary.p99_us > 150_000.0, "{arrivals:?} {summary:?}");
@@ -139,8 +139,8 @@ fn an_open_loop_shows_a_stall_in_every_io_that_it_delayed() {
 
 #[test]
 fn what_an_overloaded_target_leaves_undone_is_counted() {
-    let pace = Pace::Open { rate: 20_000.0, arrivals: Arrivals::Uniform };
-    let counters = latencies(pace, TWO_SECONDS);
+    let loop_kind = LoopKind::Open { rate: 20_000.0, arrivals: Arrivals::Uniform };
+    let counters = latencies(loop_kind, TWO_SECONDS);
     assert_eq!(counters.ios + counters.unissued, 39_999, "all that was intended before the end");
     assert!((21_000..23_000).contains(&counters.unissued), "{}", counters.unissued);
     assert!(counters.latencies.summary().p50_us > 400_000.0);
@@ -148,7 +148,7 @@ fn what_an_overloaded_target_leaves_undone_is_counted() {
 
 #[test]
 fn a_count_ends_an_open_loop_without_calling_the_rest_unissued() {
-    let pace = Pace::Open { rate: 5000.0, arrivals: Arrivals::Uniform };
-    let counters = latencies(pace, Bounds { count_max: Some(100), ..TWO_SECONDS });
+    let loop_kind = LoopKind::Open { rate: 5000.0, arrivals: Arrivals::Uniform };
+    let counters = latencies(loop_kind, Bounds { count_max: Some(100), ..TWO_SECONDS });
     assert_eq!((counters.ios, counters.unissued), (100, 0));
 }

@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use super::sequence::Sequence;
 use super::{
-    Bounds, Counters, DriveError, Ending, Frame, MakeTarget, Measured, Pace, Run, check, closed, open, verify,
+    Bounds, Counters, DriveError, Ending, Frame, LoopKind, MakeTarget, Measured, Run, check, closed, open,
+    verify,
 };
 use crate::clock::SystemClock;
 use crate::cpu::CpuSample;
@@ -162,10 +163,10 @@ fn member(
         let ending = Ending { asked: run.stop, failed };
         let frame = Frame { bounds, clock: &SystemClock, ending };
         let seed = load.seed ^ (u64::from(connection) << 32) ^ (phase << 60);
-        let ran = match (order, load.pace) {
+        let ran = match (order, load.loop_kind) {
             (Order::Verify, _) => verify::run(&mut *target, load, &mut sequence, &mut counters),
-            (_, Pace::Closed) => closed::run(&mut *target, load, &mut sequence, frame, &mut counters),
-            (_, Pace::Open { rate, arrivals }) => {
+            (_, LoopKind::Closed) => closed::run(&mut *target, load, &mut sequence, frame, &mut counters),
+            (_, LoopKind::Open { rate, arrivals }) => {
                 let rate = rate / f64::from(run.connections);
                 let schedule = open::Schedule::new(Instant::now(), rate, arrivals, seed);
                 open::run(&mut *target, load, &mut sequence, schedule, frame, &mut counters)
@@ -323,8 +324,8 @@ mod tests {
             assert!(matches!(drive(&run, &|_| unreachable!()), Err(DriveError::BadShape { .. })));
         }
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let pace = Pace::Open { rate, arrivals: crate::drive::Arrivals::Poisson };
-            let run = Run { load: Load { pace, ..run.load }, ..run };
+            let loop_kind = LoopKind::Open { rate, arrivals: crate::drive::Arrivals::Poisson };
+            let run = Run { load: Load { loop_kind, ..run.load }, ..run };
             assert!(matches!(drive(&run, &|_| unreachable!()), Err(DriveError::BadRate { .. })));
         }
     }

@@ -4,7 +4,7 @@
 //! - No write is in flight: the measured phase is over on all connections.
 
 use super::sequence::Sequence;
-use super::{Counters, Load, stamp};
+use super::{Counters, Load, content};
 use crate::target::{Io, IoOperation, Target, TargetError, Wait};
 
 /// Compares all places that were written since the last call.
@@ -39,7 +39,7 @@ pub(super) fn run(
             let memory =
                 target.memory(ended.slot).ok_or(TargetError::Unsupported { what: "verifying writes" })?;
             let bytes = &memory[..length_bytes as usize];
-            if let Some(at) = stamp::first_difference(bytes, device, offset_bytes, load.seed) {
+            if let Some(at) = content::first_difference(bytes, device, offset_bytes, load.seed) {
                 return Err(TargetError::Differs { device, offset_bytes: at });
             }
             counters.verified += 1;

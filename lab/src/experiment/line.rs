@@ -95,7 +95,8 @@ pub struct PointLine {
     /// Whether threads were pinned to cores.
     pub pinned: bool,
     /// `closed`, or `open` with a rate.
-    pub pace: &'static str,
+    #[serde(rename = "loop")]
+    pub loop_kind: &'static str,
     /// IOs per second that an open loop intended.
     pub rate: Option<f64>,
     /// Seconds of each turn.
@@ -142,7 +143,7 @@ pub(super) struct Turns {
 #[derive(Debug, Clone)]
 pub(super) struct Common {
     pub(super) provenance: Provenance,
-    pub(super) pace: &'static str,
+    pub(super) loop_kind: &'static str,
     pub(super) rate: Option<f64>,
     pub(super) seconds: f64,
     pub(super) partial: Option<String>,
@@ -216,7 +217,7 @@ impl Turns {
             },
             serving: if has_node { node.serving } else { 0 },
             pinned: node.pin,
-            pace: common.pace,
+            loop_kind: common.loop_kind,
             rate: common.rate,
             seconds: common.seconds,
             median_iops,
@@ -294,7 +295,7 @@ mod tests {
     fn common() -> Common {
         Common {
             provenance: Provenance::now("io", 1.0),
-            pace: "closed",
+            loop_kind: "closed",
             rate: None,
             seconds: 1.0,
             partial: Some("stopped".to_owned()),

@@ -31,7 +31,7 @@ pub use host::{NodeHost, RunningNode};
 pub use line::{CpuPerIo, PointLine};
 
 use crate::core_use::{CoreUse, watch};
-use crate::drive::{Bounds, Distribution, DriveError, IoMix, Load, Measured, Pace, Region, Run, drive};
+use crate::drive::{Bounds, Distribution, DriveError, IoMix, Load, LoopKind, Measured, Region, Run, drive};
 use crate::fio::{FioError, FioLoad};
 use crate::limits::NODE_PATIENCE;
 use crate::record::Provenance;
@@ -50,7 +50,7 @@ pub struct Experiment {
     /// Bounds of the measured phase of each turn.
     pub bounds: Bounds,
     /// Closed or open loop.
-    pub pace: Pace,
+    pub loop_kind: LoopKind,
     /// Distribution of offsets.
     pub distribution: Distribution,
     /// Seed of the offsets.
@@ -142,13 +142,13 @@ impl Experiment {
         let failure = ended.err().map(|error| error.to_string());
         let stopped = stop.load(Ordering::Relaxed);
         let partial = failure.clone().or(stopped.then(|| "it was asked to stop".to_owned()));
-        let (pace, rate) = match self.pace {
-            Pace::Closed => ("closed", None),
-            Pace::Open { rate, .. } => ("open", Some(rate)),
+        let (loop_kind, rate) = match self.loop_kind {
+            LoopKind::Closed => ("closed", None),
+            LoopKind::Open { rate, .. } => ("open", Some(rate)),
         };
         let common = Common {
             provenance: self.provenance.clone(),
-            pace,
+            loop_kind,
             rate,
             seconds: self.bounds.duration.as_secs_f64(),
             partial,
@@ -225,7 +225,7 @@ impl Experiment {
                 length_bytes: case.size_bytes,
                 depth: case.depth,
                 distribution: self.distribution,
-                pace: self.pace,
+                loop_kind: self.loop_kind,
                 // Every mode reads the same offsets in one round.
                 seed: self.seed.wrapping_add(round.into()),
                 ..Load::default()

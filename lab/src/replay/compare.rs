@@ -79,7 +79,7 @@ fn words(a: &ReplayReport, b: &ReplayReport) -> Vec<Difference> {
         ("bridge", |report| report.setting.bridge.clone().unwrap_or_default()),
         ("IO threads", |report| report.setting.io_threads.map(|n| n.to_string()).unwrap_or_default()),
         ("offsets", |report| report.setting.offsets.clone()),
-        ("pace", |report| report.speed.map_or_else(|| "no stall".to_owned(), |speed| format!("{speed} x"))),
+        ("speed", |report| report.speed.map_or_else(|| "no stall".to_owned(), |speed| format!("{speed} x"))),
         ("connections", |report| report.connections.to_string()),
         ("depth", |report| report.depth.to_string()),
         ("cut short", |report| report.cut_short.clone().unwrap_or_default()),

@@ -212,7 +212,7 @@ impl ReplayReport {
         means.extend(wire.iter().cloned());
         means.extend(bridge.iter().map(|bridge| format!("bridge {bridge}")));
         means.extend(io_threads.iter().map(|threads| format!("{threads} IO threads")));
-        let pace = match self.speed {
+        let times = match self.speed {
             Some(speed) => format!("the trace's times, {speed} x the speed"),
             None => "no stalls: as fast as possible".to_owned(),
         };
@@ -222,7 +222,7 @@ impl ReplayReport {
             ("units", units.clone()),
             ("target", target.clone()),
             ("mode", means.join(", ")),
-            ("pace", pace),
+            ("times", times),
             ("connections", format!("{connections} to each node, {depth} requests in flight on each")),
             ("offsets", offsets.clone()),
         ];

@@ -418,7 +418,7 @@ pub(super) mod tests {
         assert_eq!((lines[0].one_sided_share, lines[0].nodes_cpu_ns), (Some(0.75), Some(1000.0)));
         assert!((lines[0].own_cpu_ns - 3000.0).abs() < 1e-9);
         let text = serde_json::to_string(&lines[0]).unwrap();
-        let expected = r#""algorithm":"ramp-fast","operations":"get*","wire":"shm","workload":"micro","distribution":"uniform","size":4,"read_share":1.0,"threads":8"#;
+        let expected = r#""algorithm":"ramp-fast","operations":"get*","wire":"shm","durability":"replicas","workload":"micro","distribution":"uniform","size":4,"read_share":1.0,"threads":8"#;
         assert!(text.starts_with("{\"bench\":\"ramp\"") && text.contains(expected), "{text}");
     }
 

@@ -5,7 +5,7 @@
 
 use rackscan_device::Device;
 use rackscan_lab::devices::{DeviceAxes, DeviceExperiment, IoEngine, NotWritable, StopRule, check_writable};
-use rackscan_lab::{Bounds, Distribution, IoMix, IoOperation, Pace, Provenance, Region, Spread};
+use rackscan_lab::{Bounds, Distribution, IoMix, IoOperation, LoopKind, Provenance, Region, Spread};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -15,12 +15,12 @@ use tempfile::TempDir;
 const BYTES: u64 = 8 << 20;
 
 fn folder() -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable")
 }
 
 fn device(folder: &TempDir, name: &str) -> PathBuf {
     let path = folder.path().join(name);
-    drop(Device::create(&path, BYTES).unwrap());
+    drop(Device::create(&path, BYTES).expect("a device"));
     path
 }
 
@@ -30,16 +30,16 @@ fn axes(mixes: Vec<IoMix>, engines: Vec<IoEngine>) -> DeviceAxes {
 }
 
 fn experiment(paths: Vec<PathBuf>, axes: &DeviceAxes) -> DeviceExperiment {
-    let devices = u16::try_from(paths.len()).unwrap();
+    let devices = u16::try_from(paths.len()).expect("a few");
     DeviceExperiment {
         spread: if devices == 1 { Spread::One } else { Spread::Striped(devices) },
         paths,
         region: Region { device: 0, offset_bytes: 0, length_bytes: BYTES },
-        cases: axes.cases().unwrap(),
+        cases: axes.cases().expect("cases"),
         fsync_every: None,
         verify: false,
         precondition: 0,
-        pace: Pace::Closed,
+        loop_kind: LoopKind::Closed,
         cores: Vec::new(),
         rounds_min: 1,
         rounds_max: 1,
@@ -65,7 +65,7 @@ fn every_engine_writes_what_is_read_again_on_all_devices() {
         ..experiment(paths.clone(), &axes(mixes, engines))
     };
     let outcome = experiment.run(&AtomicBool::new(false), &mut |_step| {});
-    assert_eq!(outcome.failure, None);
+    assert_eq!(outcome.failures, Vec::<String>::new());
     assert_eq!(outcome.measurements.len(), 8);
     for one in &outcome.measurements {
         let line = &one.line;
@@ -94,7 +94,7 @@ fn a_trimmed_device_reads_as_zeroes_and_has_no_blocks() {
         ..experiment(vec![path.clone()], &trims)
     };
     let outcome = experiment.run(&AtomicBool::new(false), &mut |_step| {});
-    assert_eq!(outcome.failure, None);
+    assert_eq!(outcome.failures, Vec::<String>::new());
     assert_eq!(outcome.measurements[0].line.latency.count, BYTES / 4096);
     assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 0));
     assert_eq!(std::fs::metadata(&path).unwrap().blocks(), 0);
@@ -134,7 +134,7 @@ fn intervals_add_up_to_the_turn() {
 }
 
 fn run(program: &str, arguments: &[&str], path: &Path) {
-    let done = Command::new(program).args(arguments).arg(path).output().unwrap();
+    let done = Command::new(program).args(arguments).arg(path).output().expect("it starts");
     assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
 }
 

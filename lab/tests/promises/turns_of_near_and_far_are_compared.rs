@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackscan_fabric::Wire;
 use rackscan_format::message::{BridgeKind, IoKind};
 use rackscan_lab::{
-    Arrivals, Axes, Bounds, Case, Distribution, Experiment, Mode, Pace, Provenance, sweep, sweep_report,
+    Arrivals, Axes, Bounds, Case, Distribution, Experiment, LoopKind, Mode, Provenance, sweep, sweep_report,
 };
 
 use super::support::NodeFolder;
@@ -34,7 +34,7 @@ pub(crate) fn experiment(cases: Vec<Case>) -> Experiment {
         rounds: 2,
         warm_up: Duration::ZERO,
         bounds: Bounds { duration: Duration::from_secs(20), count_max: Some(20) },
-        pace: Pace::Closed,
+        loop_kind: LoopKind::Closed,
         distribution: Distribution::Uniform,
         seed: 1,
         watched: None,
@@ -69,7 +69,7 @@ fn an_open_loop_issues_what_was_intended() {
     let axes =
         Axes { sizes: vec![4096], bridges: vec![BridgeKind::Reactor], ios: vec![IoKind::Uring], ..axes() };
     let experiment = Experiment {
-        pace: Pace::Open { rate: 400.0, arrivals: Arrivals::Uniform },
+        loop_kind: LoopKind::Open { rate: 400.0, arrivals: Arrivals::Uniform },
         bounds: Bounds { duration: Duration::from_millis(500), count_max: None },
         rounds: 1,
         ..experiment(axes.cases().unwrap())
@@ -80,7 +80,7 @@ fn an_open_loop_issues_what_was_intended() {
         // Two connections of 200 a second, half a second long; whether the last one counts depends
         // on the microsecond.
         assert!((198..=200).contains(&(line.latency.count + line.unissued)), "{line:?}");
-        assert_eq!((line.pace, line.rate), ("open", Some(400.0)));
+        assert_eq!((line.loop_kind, line.rate), ("open", Some(400.0)));
     }
 }
 

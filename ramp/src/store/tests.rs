@@ -4,7 +4,7 @@
 use super::{Commit, Store, StoreOptions};
 use crate::{
     item::{Key, Metadata, Value, Version},
-    limits::{KEY_OVERHEAD_BYTES, VERSION_OVERHEAD_BYTES},
+    limits::{KEY_OVERHEAD_BYTES, PARTICIPANTS_MAX, VERSION_OVERHEAD_BYTES},
     message::{Bounded, Epoch, Guard, Part, ParticipantId, Refusal, Vote},
     slot::{SlotFault, SlotVector, decode},
     timestamp::{ClientId, Timestamp},
@@ -179,8 +179,9 @@ fn two_transactions_of_one_timestamp_are_told_apart() {
 #[test]
 fn a_part_beyond_a_limit_is_refused_with_numbers() {
     let mut store = store();
-    let participants = Part { participants: vec![ParticipantId(0); 65], ..part(10, &["a"]) };
-    let refusal = Refusal::TooMuch { what: Bounded::Participants, found: 65, most: 64 };
+    let participants =
+        Part { participants: vec![ParticipantId(0); PARTICIPANTS_MAX + 1], ..part(10, &["a"]) };
+    let refusal = Refusal::TooMuch { what: Bounded::Participants, found: 257, most: 256 };
     assert_eq!(store.prepare(&participants), Err(refusal));
     let big = Value::new(&vec![0; 1 << 20]).unwrap();
     let items = (0..5).map(|at| (key(&format!("{at}")), big.clone())).collect();
