@@ -10,7 +10,7 @@ use rackscan_device::{HandOver, RingMode};
 use serde::Serialize;
 
 use crate::drive::{Distribution, IoMix};
-use crate::experiment::GridError;
+use crate::experiment::{GridError, distinct};
 use crate::limits;
 use crate::target::{IoOperation, UringShape};
 
@@ -118,31 +118,42 @@ impl DeviceAxes {
     /// [`GridError`] for values that cannot be measured.
     pub fn cases(&self) -> Result<Vec<DeviceCase>, GridError> {
         self.check()?;
-        let mut cases: Vec<DeviceCase> = Vec::new();
-        for &mix in &self.mixes {
-            for &distribution in &self.distributions {
-                for &size_bytes in &self.sizes {
-                    for &threads in &self.threads {
-                        for &depth in &self.depths {
-                            for &engine in &self.engines {
-                                let waits =
-                                    engine == IoEngine::Pread || mix == IoMix::Only(IoOperation::Trim);
-                                let depth = if waits { 1 } else { depth };
-                                let case =
-                                    DeviceCase { mix, distribution, size_bytes, threads, depth, engine };
-                                if !cases.contains(&case) {
-                                    cases.push(case);
-                                }
-                            }
-                        }
+        let (sizes, threads, depths) =
+            (distinct(&self.sizes), distinct(&self.threads), distinct(&self.depths));
+        let (mixes, distributions) = (distinct(&self.mixes), distinct(&self.distributions));
+        let mut cases = Vec::new();
+        for &mix in &mixes {
+            // Threads that wait have one IO in flight.
+            let waits = |engine| engine == IoEngine::Pread || mix == IoMix::Only(IoOperation::Trim);
+            let both = |engine| depths.iter().map(move |depth| if waits(engine) { 1 } else { *depth });
+            let ways: Vec<(u32, IoEngine)> = self
+                .engines
+                .iter()
+                .flat_map(|&engine| both(engine).map(move |depth| (depth, engine)))
+                .collect();
+            let mut ways = distinct(&ways);
+            ways.sort_by_key(|(depth, _)| *depth);
+            let axes = [distributions.len(), sizes.len(), threads.len(), ways.len()];
+            let count = axes.into_iter().fold(1_usize, usize::saturating_mul).saturating_add(cases.len());
+            if count > limits::CASES_MAX {
+                return Err(GridError::TooMany { cases: count });
+            }
+            for &distribution in &distributions {
+                for &size_bytes in &sizes {
+                    for &threads in &threads {
+                        cases.extend(ways.iter().map(|&(depth, engine)| DeviceCase {
+                            mix,
+                            distribution,
+                            size_bytes,
+                            threads,
+                            depth,
+                            engine,
+                        }));
                     }
                 }
             }
         }
-        match cases.len() {
-            ..=limits::CASES_MAX => Ok(cases),
-            cases => Err(GridError::TooMany { cases }),
-        }
+        Ok(cases)
     }
 
     fn check(&self) -> Result<(), GridError> {

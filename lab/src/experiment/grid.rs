@@ -225,26 +225,31 @@ impl Axes {
     /// [`GridError`] for values that cannot be measured.
     pub fn cases(&self) -> Result<Vec<Case>, GridError> {
         self.check()?;
-        let mut cases: Vec<Case> = Vec::new();
-        for &connections in &self.connections {
-            for node in self.nodes(connections) {
-                for &wire in &self.wires {
-                    for &size_bytes in &self.sizes {
-                        for &depth in &self.depths {
-                            for batch in self.batches() {
-                                let modes = self.modes.clone();
-                                let case = Case { size_bytes, connections, depth, batch, wire, node, modes };
-                                if !cases.contains(&case) {
-                                    cases.push(case);
-                                }
-                            }
+        let (wires, sizes) = (distinct(&self.wires), distinct(&self.sizes));
+        let (depths, batches) = (distinct(&self.depths), distinct(&self.batches()));
+        let nodes: Vec<(u32, NodeShape)> = distinct(&self.connections)
+            .into_iter()
+            .flat_map(|connections| {
+                distinct(&self.nodes(connections)).into_iter().map(move |node| (connections, node))
+            })
+            .collect();
+        let axes = [nodes.len(), wires.len(), sizes.len(), depths.len(), batches.len()];
+        let count = axes.into_iter().fold(1_usize, usize::saturating_mul);
+        if count > limits::CASES_MAX {
+            return Err(GridError::TooMany { cases: count });
+        }
+        let mut cases: Vec<Case> = Vec::with_capacity(count);
+        for (connections, node) in nodes {
+            for &wire in &wires {
+                for &size_bytes in &sizes {
+                    for &depth in &depths {
+                        for &batch in &batches {
+                            let modes = self.modes.clone();
+                            cases.push(Case { size_bytes, connections, depth, batch, wire, node, modes });
                         }
                     }
                 }
             }
-        }
-        if cases.len() > limits::CASES_MAX {
-            return Err(GridError::TooMany { cases: cases.len() });
         }
         cases.iter().try_for_each(Case::check)?;
         together(&mut cases);
@@ -335,6 +340,17 @@ impl Axes {
         }
         self.reactors.map_or(Ok(()), |value| within("reactors", value.into(), limits::SERVING_MAX.into()))
     }
+}
+
+/// The values without repetitions.
+pub(crate) fn distinct<T: PartialEq + Clone>(values: &[T]) -> Vec<T> {
+    let mut distinct: Vec<T> = Vec::with_capacity(values.len());
+    for value in values {
+        if !distinct.contains(value) {
+            distinct.push(value.clone());
+        }
+    }
+    distinct
 }
 
 /// Groups cases of one node shape, in the order in which the shapes first appear.

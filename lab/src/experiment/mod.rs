@@ -25,8 +25,8 @@ use rackscan_fabric::Wire;
 use rackscan_format::ids::NodeId;
 use rackscan_format::message::IoKind;
 
-pub(crate) use grid::together;
 pub use grid::{Axes, Case, GridError, Mode, NodeShape, check_threads};
+pub(crate) use grid::{distinct, together};
 pub use host::{NodeHost, RunningNode};
 pub use line::{CpuPerIo, PointLine};
 
