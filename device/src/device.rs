@@ -164,8 +164,8 @@ impl Device {
         }
     }
 
-    /// Frees the blocks of a range, which reads as zeroes afterwards: a hole in a file, or a
-    /// discard of a block device.
+    /// Frees the blocks of a range, which reads as zeroes afterwards: a hole in a file; on a block
+    /// device, a write of zeroes that may unmap.
     ///
     /// # Errors
     /// The system's error, EOPNOTSUPP if the filesystem or device cannot do it.

@@ -8,13 +8,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::Deserialize;
 
 use crate::drive::{Distribution, IoMix, Region};
 use crate::latency::LatencySummary;
 use crate::target::IoOperation;
+
+/// How often it is checked whether fio has ended.
+const POLL: Duration = Duration::from_millis(10);
 
 /// Parameters of a fio run.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +45,8 @@ pub struct FioLoad<'a> {
     pub warm_up: Duration,
     /// Measured time.
     pub duration: Duration,
+    /// Cores of its processes; all if it is empty.
+    pub cores: &'a [usize],
 }
 
 /// Result of fio.
@@ -61,11 +69,16 @@ pub struct FioResult {
 #[non_exhaustive]
 pub enum FioError {
     /// fio could not be started.
-    #[error("fio cannot be started: {source}; install it (for example: apt install fio) or leave out --fio")]
+    #[error(
+        "fio cannot be started: {source}; install it (for example: apt install fio) or measure without it"
+    )]
     Missing {
         /// The system's error.
         source: std::io::Error,
     },
+    /// The caller stopped it.
+    #[error("fio was ended, because the measurement was asked to stop")]
+    Stopped,
     /// fio failed.
     #[error("fio failed ({status}): {text}")]
     Failed {
@@ -83,14 +96,28 @@ pub enum FioError {
 }
 
 impl FioLoad<'_> {
-    /// Runs fio to its end.
+    /// Runs fio to its end, or until `stop` is set.
     ///
     /// # Errors
-    /// [`FioError`] if fio is missing, fails, or prints something else than its JSON.
-    pub fn run(&self) -> Result<FioResult, FioError> {
+    /// [`FioError`] if fio is missing, fails, is stopped, or prints something else than its JSON.
+    pub fn run(&self, stop: &AtomicBool) -> Result<FioResult, FioError> {
         let mut command = Command::new("fio");
-        command.args(self.arguments()).stdin(Stdio::null());
-        let output = command.output().map_err(|source| FioError::Missing { source })?;
+        command.args(self.arguments()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let missing = |source| FioError::Missing { source };
+        let child = command.spawn().map_err(missing)?;
+        let fio = i32::try_from(child.id()).expect("a process id");
+        // Another thread reads what it prints, so that a full pipe does not hold it up.
+        let waiting = std::thread::spawn(move || child.wait_with_output());
+        while !waiting.is_finished() {
+            if stop.load(Ordering::Relaxed) {
+                // It may have ended by itself meanwhile.
+                let _sent = kill(Pid::from_raw(fio), Signal::SIGTERM);
+                let _output = waiting.join();
+                return Err(FioError::Stopped);
+            }
+            std::thread::sleep(POLL);
+        }
+        let output = waiting.join().expect("waiting does not panic").map_err(missing)?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
             let text = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
@@ -144,7 +171,11 @@ impl FioLoad<'_> {
         if let Distribution::Zipfian { skew } = self.distribution {
             arguments.push(format!("--random_distribution=zipf:{skew}"));
         }
-        arguments.extend(self.fsync_every.map(|every| format!("--fsync={every}")));
+        arguments.extend(self.fsync_every.map(|every| format!("--fdatasync={every}")));
+        if !self.cores.is_empty() {
+            let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
+            arguments.push(format!("--cpus_allowed={}", cores.join(",")));
+        }
         arguments
     }
 }
@@ -282,6 +313,7 @@ mod tests {
             depth: 8,
             warm_up: Duration::from_millis(100),
             duration: Duration::from_secs(1),
+            cores: &[],
         };
         let arguments = load.arguments().join(" ");
         for word in
@@ -292,7 +324,7 @@ mod tests {
         let mix = IoMix::Mixed { read_percent: 70 };
         let distribution = Distribution::Zipfian { skew: 0.9 };
         let arguments = FioLoad { mix, distribution, fsync_every: Some(8), ..load }.arguments().join(" ");
-        for word in ["--rw=randrw", "--rwmixread=70", "--random_distribution=zipf:0.9", "--fsync=8"] {
+        for word in ["--rw=randrw", "--rwmixread=70", "--random_distribution=zipf:0.9", "--fdatasync=8"] {
             assert!(arguments.contains(word) && !arguments.contains("--readonly"), "{arguments}");
         }
     }

@@ -72,6 +72,9 @@ pub const LATENCY_DIGITS: u8 = 3;
 /// An IO of an open loop that is issued this much after its intended time counts as late.
 pub const LATE_AFTER: Duration = Duration::from_millis(1);
 
+/// Minimum rate of an open loop: an IO in a quarter of an hour.
+pub const RATE_MIN: f64 = 0.001;
+
 /// Maximum rate of an open loop, in IOs per second of one connection.
 pub const RATE_MAX: f64 = 1e8;
 

@@ -23,8 +23,11 @@ pub(crate) struct BenchDevice {
     /// How threads use several devices
     #[arg(long, value_parser = one_of(&LAYOUTS), default_value = "striped")]
     pub(crate) layout: Layout,
+    /// Name of the job that these options are of.
+    #[arg(skip)]
+    pub(crate) job_name: Option<String>,
     /// Allow to overwrite --devices. Mounted devices and those that hold a filesystem, a partition
-    /// table or a node's data are refused nevertheless
+    /// table, a node's data or anything else that blkid knows are refused nevertheless
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Take the options from a job file of fio; its sections are measured one after the other
@@ -50,7 +53,7 @@ pub(crate) struct BenchDevice {
     /// How threads do IO, comma-separated
     #[arg(long, value_parser = one_of(&ENGINES), value_delimiter = ',', default_value = "uring")]
     pub(crate) engines: Vec<IoEngine>,
-    /// Flush the device after this many writes of a thread
+    /// Flush the device that was written last (fdatasync) after this many writes of a thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) fsync_every: Option<u32>,
     /// After each turn, read what it wrote and compare it
@@ -130,13 +133,30 @@ impl BenchDevice {
     pub(super) fn unused(&self) -> Vec<Unused> {
         let rule = |option, is_unused, why| Unused { option, is_unused, why };
         let writes = self.workloads.iter().any(|mix| mix.has_writes()) || self.job.is_some();
+        let changes = self.workloads.iter().any(|mix| mix.changes_data())
+            || self.precondition > 0
+            || self.job.is_some();
+        let only_fio = self.engines.iter().all(|engine| *engine == IoEngine::Fio);
+        let of_fio = "only fio is measured, which does not tell it";
         let open_ended = self.steady || self.confidence.is_some();
         let no_devices = self.devices.is_empty() && self.job.is_none();
         vec![
             rule("layout", self.devices.len() < 2 && self.job.is_none(), "--devices names fewer than two"),
-            rule("overwrite", no_devices, "only --devices are overwritten"),
+            rule(
+                "overwrite",
+                no_devices || !changes,
+                "only workloads that write need it, and only for --devices",
+            ),
             rule("fsync_every", !writes, "no workload writes"),
             rule("verify", !writes, "no workload writes"),
+            rule("intervals", only_fio, of_fio),
+            rule("percentiles", only_fio, of_fio),
+            rule("events", only_fio, of_fio),
+            rule(
+                "intervals",
+                self.json.is_none() && self.report.is_none(),
+                "neither --json nor --report shows them",
+            ),
             rule("repeat_max", !open_ended, "neither --steady nor --confidence asks for further turns"),
             rule("file_size", !no_devices, "--devices are measured"),
             rule("folder", !self.devices.is_empty(), "--devices are measured"),
@@ -202,10 +222,10 @@ fn pattern(text: &str) -> Result<Distribution, String> {
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    let most = rackscan_lab::limits::RATE_MAX;
+    use rackscan_lab::limits::{RATE_MAX, RATE_MIN};
     match text.parse::<f64>() {
-        Ok(rate) if rate > 0.0 && rate <= most => Ok(rate),
-        _ => Err(format!("expected a number above 0, at most {most}")),
+        Ok(rate) if (RATE_MIN..=RATE_MAX).contains(&rate) => Ok(rate),
+        _ => Err(format!("expected a number from {RATE_MIN} to {RATE_MAX}")),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::{
     bench::{append_lines, ended, publish},
-    signals::stop_on_signals,
+    signals::stop_on,
 };
 use crate::{
     args::{BenchDevice, Layout},
@@ -16,13 +16,15 @@ use crate::{
     output::{Cell, TextTable},
     progress,
 };
+use az::SaturatingAs;
 use rackscan_lab::{
-    Arrivals, Bounds, LoopKind, Provenance, Region, Spread, allowed_cores,
+    Arrivals, Bounds, Distribution, LoopKind, Provenance, Region, Spread, allowed_cores,
     devices::{
         DeviceAxes, DeviceCase, DeviceExperiment, DeviceLine, IoEngine, Measurement, StopRule, best_below,
         check_writable, job::Job, report,
     },
 };
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -32,6 +34,10 @@ use std::{
 
 /// Maximum number of devices of one measurement.
 const DEVICES_MAX: usize = 64;
+/// Intervals of all turns that are kept, and of all threads of one turn.
+const INTERVALS_OF_ALL_MAX: u32 = 1_000_000;
+/// The region is a multiple of this, the largest alignment of direct IO.
+const REGION_MULTIPLE_BYTES: u64 = 4096;
 /// The longest turn of a job file that ends by its size.
 const TURN_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -41,7 +47,11 @@ pub(crate) fn run(asked: &BenchDevice) -> Result<(), Failure> {
         Some(path) => jobs(asked, path)?,
         None => vec![asked.clone()],
     };
-    let stop = stop_on_signals()?;
+    for job in &jobs {
+        check(job)?;
+    }
+    // A closed terminal, too: the file of this command must be removed.
+    let stop = stop_on(&[SIGINT, SIGTERM, SIGHUP])?;
     let mut all = Vec::new();
     let mut outcome = Ok(());
     for job in &jobs {
@@ -52,6 +62,84 @@ pub(crate) fn run(asked: &BenchDevice) -> Result<(), Failure> {
     }
     tell(asked, &mut all)?;
     outcome
+}
+
+/// Refuses what cannot be measured, or must not be overwritten, before anything is measured.
+fn check(job: &BenchDevice) -> Result<(), Failure> {
+    let cases = cases(job)?;
+    let devices = job.devices.len();
+    if devices > DEVICES_MAX {
+        return Err(Failure::Usage(format!(
+            "--devices: {devices} are too many; at most {DEVICES_MAX} are measured"
+        )));
+    }
+    if let Some(twice) = same_device(&job.devices)? {
+        return Err(Failure::Usage(format!("--devices: {twice} is named twice")));
+    }
+    let fio = job.engines.contains(&IoEngine::Fio);
+    let sequential = job.patterns.contains(&Distribution::Sequential);
+    let per_thread = job.layout == Layout::PerThread;
+    let rules = [
+        (fio && devices > 1, "--engines fio compares one device; give one to --devices"),
+        (
+            fio && (job.open_loop.is_some() || job.count.is_some() || job.verify),
+            "--engines fio has no --open-loop, --count or --verify; measure fio without them",
+        ),
+        (
+            fio && sequential && job.jobs.iter().any(|jobs| *jobs > 1),
+            "--engines fio --patterns sequential: all threads of fio begin at the same offset; use --jobs 1",
+        ),
+        (
+            per_thread && job.jobs.iter().any(|jobs| (*jobs as usize) < devices),
+            "--layout per-thread needs at least as many --jobs as --devices",
+        ),
+        (
+            job.fsync_every.is_some() && job.engines.contains(&IoEngine::UringIopoll),
+            "--fsync-every is not possible with --engines uring-iopoll: such a ring has no flushes",
+        ),
+    ];
+    if let Some((_, why)) = rules.into_iter().find(|(is_so, _)| *is_so) {
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    check_intervals(job, cases.len())?;
+    cores(job)?;
+    let changes = job.precondition > 0 || cases.iter().any(|case| case.mix.changes_data());
+    if devices > 0 && changes { allow_writes(job) } else { Ok(()) }
+}
+
+/// Intervals must be in a turn, and not too many for memory.
+fn check_intervals(job: &BenchDevice, cases: usize) -> Result<(), Failure> {
+    let Some(interval) = job.intervals else { return Ok(()) };
+    let in_turn = job.seconds / interval.as_secs_f64();
+    if in_turn < 1.0 {
+        return Err(Failure::Usage(format!("--intervals {interval:?}: a turn has only {} s", job.seconds)));
+    }
+    let rounds = if job.steady || job.confidence.is_some() { job.repeat_max } else { job.repeat };
+    let turns = f64::from(rounds.max(job.rounds_min())) * f64::from(cases.saturating_as::<u32>());
+    let threads_most = f64::from(job.jobs.iter().copied().max().unwrap_or(1));
+    let count = in_turn * turns.max(threads_most);
+    if count > f64::from(INTERVALS_OF_ALL_MAX) {
+        return Err(Failure::Usage(format!(
+            "--intervals {interval:?}: up to {count:.0} intervals, at most {INTERVALS_OF_ALL_MAX} are kept; give longer ones"
+        )));
+    }
+    Ok(())
+}
+
+/// A device that is in the list under two names.
+fn same_device(paths: &[PathBuf]) -> Result<Option<String>, Failure> {
+    use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+    let mut seen = Vec::new();
+    for path in paths {
+        let about = fs::metadata(path).map_err(at_path(path))?;
+        let is_block = about.file_type().is_block_device();
+        let identity = if is_block { (true, 0, about.rdev()) } else { (false, about.dev(), about.ino()) };
+        if seen.contains(&identity) {
+            return Ok(Some(path.display().to_string()));
+        }
+        seen.push(identity);
+    }
+    Ok(None)
 }
 
 /// The jobs of a file as options; what a job does not say is taken from the command line.
@@ -68,11 +156,16 @@ fn jobs(asked: &BenchDevice, path: &Path) -> Result<Vec<BenchDevice>, Failure> {
                 path.display()
             )));
         }
+        // fio puts names that are not absolute into the directory.
+        let folder = job.directory.clone();
+        let placed =
+            |file: PathBuf| folder.as_ref().map_or_else(|| file.clone(), |folder| folder.join(&file));
         Ok(BenchDevice {
+            job_name: Some(job.name),
             file_size: job.size_bytes.unwrap_or(asked.file_size),
             region: job.size_bytes.filter(|_| !job.files.is_empty()),
             folder: job.directory.unwrap_or_else(|| asked.folder.clone()),
-            devices: job.files,
+            devices: job.files.into_iter().map(placed).collect(),
             workloads: vec![job.mix],
             patterns: vec![job.distribution],
             sizes: vec![job.block_bytes],
@@ -83,7 +176,7 @@ fn jobs(asked: &BenchDevice, path: &Path) -> Result<Vec<BenchDevice>, Failure> {
             verify: job.verify,
             seconds: job.runtime.unwrap_or(TURN_MAX).as_secs_f64(),
             warm_up: job.warm_up.as_secs_f64(),
-            open_loop: job.rate,
+            open_loop: None,
             count,
             ..asked.clone()
         })
@@ -118,8 +211,6 @@ fn measure(job: &BenchDevice, stop: &AtomicBool, all: &mut Vec<Measurement>) -> 
     let mut experiment = experiment(job, paths)?;
     if own.is_some() {
         experiment.precondition = experiment.precondition.max(1);
-    } else if experiment.changes_data() {
-        allow_writes(job)?;
     }
     let bar = progress::turns();
     let outcome = experiment.run(stop, &mut |step| progress::show(&bar, step));
@@ -140,14 +231,8 @@ fn allow_writes(job: &BenchDevice) -> Result<(), Failure> {
     Ok(())
 }
 
-fn experiment(job: &BenchDevice, paths: Vec<PathBuf>) -> Result<DeviceExperiment, Failure> {
-    let usage = |text: String| Failure::Usage(text);
-    if paths.len() > DEVICES_MAX {
-        return Err(usage(format!(
-            "--devices: {} are too many; at most {DEVICES_MAX} are measured",
-            paths.len()
-        )));
-    }
+/// The combinations to measure.
+fn cases(job: &BenchDevice) -> Result<Vec<DeviceCase>, Failure> {
     let axes = DeviceAxes {
         mixes: job.workloads.clone(),
         distributions: job.patterns.clone(),
@@ -156,14 +241,14 @@ fn experiment(job: &BenchDevice, paths: Vec<PathBuf>) -> Result<DeviceExperiment
         depths: job.depths.clone(),
         engines: job.engines.clone(),
     };
-    let cases = axes.cases().map_err(|error| usage(error.to_string()))?;
-    let is_fio = |case: &DeviceCase| case.engine == IoEngine::Fio;
-    if paths.len() > 1 && cases.iter().any(is_fio) {
-        return Err(usage("--engines fio compares one device; give one to --devices".to_owned()));
-    }
+    axes.cases().map_err(|error| Failure::Usage(error.to_string()))
+}
+
+fn experiment(job: &BenchDevice, paths: Vec<PathBuf>) -> Result<DeviceExperiment, Failure> {
     let length_bytes = region_of(job, &paths)?;
     let devices = u16::try_from(paths.len()).expect("at most DEVICES_MAX");
     Ok(DeviceExperiment {
+        job: job.job_name.clone(),
         paths,
         region: Region { device: 0, offset_bytes: 0, length_bytes },
         spread: match (devices, job.layout) {
@@ -171,7 +256,7 @@ fn experiment(job: &BenchDevice, paths: Vec<PathBuf>) -> Result<DeviceExperiment
             (_, Layout::Striped) => Spread::Striped(devices),
             (_, Layout::PerThread) => Spread::PerConnection(devices),
         },
-        cases,
+        cases: cases(job)?,
         fsync_every: job.fsync_every,
         verify: job.verify,
         precondition: job.precondition,
@@ -216,7 +301,8 @@ fn region_of(job: &BenchDevice, paths: &[PathBuf]) -> Result<u64, Failure> {
             return Err(Failure::Usage(format!("--region {asked}: {path} has {bytes} bytes only")));
         }
     }
-    Ok(job.region.unwrap_or(least))
+    let length_bytes = job.region.unwrap_or(least);
+    Ok(length_bytes - length_bytes % REGION_MULTIPLE_BYTES)
 }
 
 /// The cores to pin threads to; none if threads are not pinned.
@@ -229,7 +315,13 @@ fn cores(job: &BenchDevice) -> Result<Vec<usize>, Failure> {
             let list = fs::read_to_string(&path).map_err(|_error| {
                 Failure::Usage(format!("--numa-node {node}: this host has no such node ({})", path.display()))
             })?;
-            core_list(list.trim())
+            let cores = core_list(list.trim());
+            if cores.is_empty() {
+                return Err(Failure::Usage(format!(
+                    "--numa-node {node}: this node has memory only, and no core"
+                )));
+            }
+            cores
         }
     };
     match asked.iter().find(|core| !allowed.contains(core)) {
@@ -249,7 +341,7 @@ fn core_list(list: &str) -> Vec<usize> {
 
 /// Prints lines, table, and what else was asked for.
 fn tell(asked: &BenchDevice, all: &mut [Measurement]) -> Result<(), Failure> {
-    let rates: Vec<_> = all.iter().map(|one| (one.case, one.line.iops.clone())).collect();
+    let rates: Vec<_> = all.iter().map(Measurement::rates).collect();
     all.iter_mut().for_each(|one| one.compare(&rates));
     let lines: Vec<DeviceLine> = all.iter().map(|one| one.line.clone()).collect();
     let outputs = (asked.json.as_deref(), asked.report.as_deref());
@@ -272,11 +364,10 @@ fn write_percentiles(folder: &Path, all: &[Measurement]) -> Result<(), Failure> 
     fs::create_dir_all(folder).map_err(at_path(folder))?;
     // fio reports percentiles only, no distribution.
     for one in all.iter().filter(|one| one.case.engine != IoEngine::Fio) {
-        let DeviceLine { workload, pattern, size_bytes, threads, depth, engine, .. } = &one.line;
-        let engine = serde_json::to_value(engine).ok();
-        let engine = engine.as_ref().and_then(|engine| engine.as_str()).unwrap_or_default();
-        let name =
-            format!("{workload}-{pattern}-{size_bytes}-{threads}x{depth}-{engine}.hgrm").replace(':', "-");
+        let DeviceLine { job, workload, pattern, size_bytes, threads, depth, engine, .. } = &one.line;
+        let job = job.as_ref().map_or_else(String::new, |job| format!("{job}-"));
+        let name = format!("{job}{workload}-{pattern}-{size_bytes}-{threads}x{depth}-{engine}.hgrm");
+        let name = name.replace([':', '/'], "-");
         let path = folder.join(name);
         let mut bytes = Vec::new();
         one.write_percentiles(&mut bytes).map_err(at_path(&path))?;
@@ -290,10 +381,16 @@ fn write_percentiles(folder: &Path, all: &[Measurement]) -> Result<(), Failure> 
 fn best(lines: &[DeviceLine], limit: Duration) -> String {
     let mut words = Vec::new();
     let load = |line: &DeviceLine| {
-        format!("{} {}, {} bytes, {:?}", line.workload, line.pattern, line.size_bytes, line.engine)
+        let DeviceLine { workload, pattern, size_bytes, engine, .. } = line;
+        let load = format!("{workload} {pattern}, {size_bytes} bytes, {engine}");
+        line.job.as_ref().map_or_else(|| load.clone(), |job| format!("{job}: {load}"))
     };
-    let mut loads: Vec<String> = lines.iter().map(load).collect();
-    loads.dedup();
+    let mut loads: Vec<String> = Vec::new();
+    for name in lines.iter().map(load) {
+        if !loads.contains(&name) {
+            loads.push(name);
+        }
+    }
     for name in loads {
         let of = lines.iter().filter(|line| load(line) == name);
         words.push(match best_below(of, limit.as_secs_f64() * 1e6) {

@@ -140,10 +140,10 @@ fn experiment(asked: &BenchIo, axes: Axes) -> Result<Experiment, Failure> {
     let cases = axes.cases().map_err(|error| usage(&error))?;
     let arrivals = if asked.even { Arrivals::Uniform } else { Arrivals::Poisson };
     if let Some(rate) = asked.open_loop
-        && !(rate > 0.0 && rate <= limits::RATE_MAX)
+        && !(limits::RATE_MIN..=limits::RATE_MAX).contains(&rate)
     {
-        let most = limits::RATE_MAX;
-        return Err(Failure::Usage(format!("--open-loop {rate}: expected a number above 0, at most {most}")));
+        let (least, most) = (limits::RATE_MIN, limits::RATE_MAX);
+        return Err(Failure::Usage(format!("--open-loop {rate}: expected a number from {least} to {most}")));
     }
     if let Some(skew) = asked.zipf
         && !(skew > 0.0 && skew < 1.0)

@@ -31,7 +31,7 @@ fn a_device_is_measured_under_every_workload_and_its_files_are_readable() {
     let folder = data.path().display().to_string();
     let out = |name: &str| data.path().join(name).display().to_string();
     let ran = data.run(&format!(
-        "lab device --folder {folder} --file-size 16MiB --workloads read,write,mix:50,trim --patterns random,sequential,zipf:0.9 \
+        "lab device --folder {folder} --file-size 16MiB --workloads read,write,mix:50 --patterns random,sequential,zipf:0.9 \
          --sizes 4KiB --jobs 2 --depths 4 --engines uring,pread --fsync-every 8 --verify --seconds 0.05 --warm-up 0 --repeat 2 \
          --intervals 10ms --events --p99-below 60s --percentiles {} --report {} --json {}",
         out("percentiles"),
@@ -47,8 +47,8 @@ fn a_device_is_measured_under_every_workload_and_its_files_are_readable() {
     let lines = std::fs::read_to_string(data.path().join("lines.jsonl")).expect("lines");
     let lines: Vec<serde_json::Value> =
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    // Four workloads, three patterns, two engines; trims have no depth.
-    assert_eq!(lines.iter().filter(|line| line["workload"].is_string()).count(), 4 * 3 * 2);
+    // Three workloads, three patterns, two engines.
+    assert_eq!(lines.iter().filter(|line| line["workload"].is_string()).count(), 3 * 3 * 2);
     assert!(lines.iter().any(|line| line["at_ms"].is_number()), "intervals");
     assert!(data.path().join("report/index.html").exists());
     let distribution = data.path().join("percentiles/read-random-4096-2x4-uring.hgrm");
@@ -102,6 +102,6 @@ fn a_job_file_of_fio_is_measured_or_refused_by_its_line() {
     assert!(table.contains("read") && table.contains("write") && table.contains("8"), "{table}");
     std::fs::write(&job, text("thinktime=10\n")).expect("a job");
     data.run(&command).fails(2, &["line 8", "thinktime", "is not known here"]);
-    std::fs::write(&job, text("rate_iops=0\n")).expect("a job");
-    data.run(&command).fails(2, &["line 8", "rate_iops=0"]);
+    std::fs::write(&job, text("iodepth=0\n")).expect("a job");
+    data.run(&command).fails(2, &["line 8", "iodepth=0"]);
 }

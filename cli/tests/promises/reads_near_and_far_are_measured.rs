@@ -111,7 +111,7 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
         ("--sizes 2MiB", 2, ["2097152 bytes", "1MiB"]),
         ("--depths 0", 2, ["IOs in flight", "1 to 4096"]),
         ("--connections 9999", 2, ["9999 connections", "1 to 1024"]),
-        ("--open-loop 0", 2, ["--open-loop 0", "above 0"]),
+        ("--open-loop 0", 2, ["--open-loop 0", "from 0.001"]),
         ("--io-threads 256 --connections 160 --io pread", 2, ["40960 threads", "fewer connections"]),
         ("--connections 1024 --depths 64 --sizes 1MiB", 2, ["of memory", "smaller reads"]),
         ("--cluster /nonexistent --wire tcp", 2, ["--wire has no effect", "does not use it"]),

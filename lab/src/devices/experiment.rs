@@ -11,6 +11,8 @@ use crate::record::Provenance;
 /// A measurement of devices.
 #[derive(Debug, Clone)]
 pub struct DeviceExperiment {
+    /// Name of the job in a job file.
+    pub job: Option<String>,
     /// Files or block devices.
     pub paths: Vec<PathBuf>,
     /// Where on each device.

@@ -118,6 +118,12 @@ impl DeviceAxes {
     /// [`GridError`] for values that cannot be measured.
     pub fn cases(&self) -> Result<Vec<DeviceCase>, GridError> {
         self.check()?;
+        if self.mixes.contains(&IoMix::Only(IoOperation::Trim)) {
+            let alone = self.mixes.iter().all(|mix| *mix == IoMix::Only(IoOperation::Trim));
+            if !alone || self.engines.contains(&IoEngine::Fio) {
+                return Err(GridError::TrimBeside);
+            }
+        }
         let (sizes, threads, depths) =
             (distinct(&self.sizes), distinct(&self.threads), distinct(&self.depths));
         let (mixes, distributions) = (distinct(&self.mixes), distinct(&self.distributions));
@@ -191,7 +197,7 @@ mod tests {
     #[test]
     fn threads_that_wait_have_one_io_in_flight() {
         let axes = DeviceAxes {
-            mixes: vec![IoMix::Only(IoOperation::Read), IoMix::Only(IoOperation::Trim)],
+            mixes: vec![IoMix::Only(IoOperation::Read)],
             distributions: vec![Distribution::Uniform],
             sizes: vec![4096],
             threads: vec![1, 2],
@@ -199,8 +205,12 @@ mod tests {
             engines: vec![IoEngine::Uring, IoEngine::Pread],
         };
         let cases = axes.cases().unwrap();
-        // Reads: a ring with two depths and a waiting thread; trims: two engines. By threads.
-        assert_eq!(cases.len(), (2 + 1 + 2) * 2);
+        // A ring with two depths and a waiting thread, by threads.
+        assert_eq!(cases.len(), (2 + 1) * 2);
+        let mixes = vec![IoMix::Only(IoOperation::Trim)];
+        assert_eq!(DeviceAxes { mixes, ..axes.clone() }.cases().unwrap().len(), 2 * 2);
+        let mixes = vec![IoMix::Only(IoOperation::Trim), IoMix::Only(IoOperation::Read)];
+        assert_eq!(DeviceAxes { mixes, ..axes.clone() }.cases(), Err(GridError::TrimBeside));
         let refused = DeviceAxes { depths: vec![0], ..axes }.cases().unwrap_err().to_string();
         assert!(refused.contains("IOs in flight"), "{refused}");
     }

@@ -40,7 +40,7 @@ pub struct Job {
     pub threads: u32,
     /// `ioengine`, `hipri` and `sqthread_poll`.
     pub engine: IoEngine,
-    /// `fsync` or `fdatasync`.
+    /// `fdatasync`.
     pub fsync_every: Option<u32>,
     /// `verify`.
     pub verify: bool,
@@ -50,8 +50,6 @@ pub struct Job {
     pub is_time_based: bool,
     /// `ramp_time`.
     pub warm_up: Duration,
-    /// `rate_iops` of all threads together.
-    pub rate: Option<f64>,
 }
 
 /// Why a job file is refused.
@@ -85,6 +83,14 @@ pub enum JobError {
         value: String,
         /// What can be used.
         expected: &'static str,
+    },
+    /// Options that mean something else together than here.
+    #[error("the job [{name}]: {why}")]
+    Combination {
+        /// Its name.
+        name: String,
+        /// What is different.
+        why: &'static str,
     },
     /// Jobs that fio would run at once.
     #[error(
@@ -148,7 +154,6 @@ impl Default for Options {
                 runtime: None,
                 is_time_based: false,
                 warm_up: Duration::ZERO,
-                rate: None,
             },
             order: Order { is_random: false, reads: true, writes: false, trims: false },
             read_percent: 50,
@@ -247,12 +252,14 @@ impl Options {
             }
             "hipri" => self.is_polled = flag()?,
             "sqthread_poll" => self.has_submission_thread = flag()?,
-            "fsync" | "fdatasync" => job.fsync_every = Some(number(0)?).filter(|every| *every > 0),
+            "fdatasync" => job.fsync_every = Some(number(0)?).filter(|every| *every > 0),
             "verify" => job.verify = value != "0",
-            "runtime" => job.runtime = Some(time(value).ok_or_else(|| wrong(TIME))?),
+            "runtime" => {
+                let runtime = time(value).filter(|time| !time.is_zero());
+                job.runtime = Some(runtime.ok_or_else(|| wrong(TIME))?);
+            }
             "ramp_time" => job.warm_up = time(value).ok_or_else(|| wrong(TIME))?,
             "time_based" => job.is_time_based = flag()?,
-            "rate_iops" => job.rate = Some(number(1)?.into()),
             "random_distribution" => {
                 self.zipf = match value.split_once(':') {
                     None if value == "random" => None,
@@ -277,6 +284,26 @@ impl Options {
         if !self.is_direct {
             return Err(JobError::Buffered { name: job.name });
         }
+        let is_trim = order.trims;
+        let combinations = [
+            (
+                self.is_polled && self.has_submission_thread,
+                "hipri and sqthread_poll are not measured together here",
+            ),
+            (
+                job.size_bytes.is_some() && job.files.len() > 1,
+                "fio divides size among the files; give a file to each job",
+            ),
+            (
+                !order.is_random && job.threads > 1,
+                "all threads of fio begin at the same offset, those here at equal distances; set numjobs=1",
+            ),
+            (job.verify && !order.writes, "verify is of what the job wrote, and it does not write"),
+            (is_trim && job.depth > 1, "trims are not queued here; set iodepth=1"),
+        ];
+        if let Some((_, why)) = combinations.into_iter().find(|(is_so, _)| *is_so) {
+            return Err(JobError::Combination { name: job.name, why });
+        }
         job.mix = match order {
             Order { reads: true, writes: true, .. } => IoMix::Mixed { read_percent },
             Order { writes: true, .. } => IoMix::Only(IoOperation::Write),
@@ -293,15 +320,13 @@ impl Options {
             IoEngine::Uring if self.has_submission_thread => IoEngine::UringSqpoll,
             engine => engine,
         };
-        // fio limits each job; an open loop here has one rate for all.
-        job.rate = job.rate.map(|rate| rate * f64::from(job.threads));
         Ok(job)
     }
 }
 
 const ORDERS: &str = "read, write, trim, rw, randread, randwrite, randtrim or randrw";
 const PERCENT: &str = "a percentage from 1 to 99";
-const TIME: &str = "a time such as 30, 500ms or 2m";
+const TIME: &str = "a time such as 30, 500ms or 2m, at most a day";
 
 fn order(value: &str) -> Option<Order> {
     let (is_random, kind) = match value.strip_prefix("rand") {
@@ -337,18 +362,19 @@ fn bytes(value: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor).filter(|bytes| *bytes > 0)
 }
 
-/// A time in fio's way: seconds without a unit.
+/// A time in fio's way: seconds without a unit; at most a day.
 fn time(value: &str) -> Option<Duration> {
     let digits = value.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let number = digits.parse::<u64>().ok()?;
-    Some(match &value[digits.len()..] {
+    let time = match &value[digits.len()..] {
         "us" | "usec" => Duration::from_micros(number),
         "ms" | "msec" => Duration::from_millis(number),
         "" | "s" | "sec" => Duration::from_secs(number),
         "m" | "min" => Duration::from_secs(number.checked_mul(60)?),
         "h" => Duration::from_secs(number.checked_mul(3600)?),
         _ => return None,
-    })
+    };
+    (time <= Duration::from_secs(24 * 3600)).then_some(time)
 }
 
 #[cfg(test)]
@@ -359,19 +385,19 @@ mod tests {
     fn a_usual_job_file_means_what_fio_means() {
         let jobs = Job::parse(
             "; a comment\n[global]\ndirect=1\nioengine=io_uring\nfilename=/dev/loop0:/dev/loop1\nbs=8k\nruntime=2m\n\
-             time_based\ngroup_reporting\n\n[reads]\nrw=randread\niodepth=32 # deep\nnumjobs=2\nrate_iops=100\n\
-             [mixed]\nstonewall\nrw=randrw\nrwmixwrite=30\nrandom_distribution=zipf:0.8\nfsync=16\nsqthread_poll=1\n",
+             time_based\ngroup_reporting\n\n[reads]\nrw=randread\niodepth=32 # deep\nnumjobs=2\n\
+             [mixed]\nstonewall\nrw=randrw\nrwmixwrite=30\nrandom_distribution=zipf:0.8\nfdatasync=16\nsqthread_poll=1\n",
         )
         .unwrap();
         let [reads, mixed] = jobs.as_slice() else { panic!("{jobs:?}") };
         assert_eq!((reads.mix, reads.distribution), (IoMix::Only(IoOperation::Read), Distribution::Uniform));
         assert_eq!((reads.depth, reads.threads, reads.block_bytes), (32, 2, 8192));
         assert_eq!((reads.runtime, reads.is_time_based), (Some(Duration::from_secs(120)), true));
-        assert_eq!((reads.files.len(), reads.rate, reads.engine), (2, Some(200.0), IoEngine::Uring));
+        assert_eq!((reads.files.len(), reads.engine), (2, IoEngine::Uring));
         assert_eq!(mixed.mix, IoMix::Mixed { read_percent: 70 });
         assert_eq!((mixed.fsync_every, mixed.engine), (Some(16), IoEngine::UringSqpoll));
         assert_eq!(mixed.distribution, Distribution::Zipfian { skew: 0.8 });
-        assert_eq!((mixed.depth, mixed.threads, mixed.rate), (1, 1, None), "each job has its own");
+        assert_eq!((mixed.depth, mixed.threads), (1, 1), "each job has its own");
     }
 
     #[test]
@@ -381,6 +407,9 @@ mod tests {
             ("[a]\ndirect=1\nthinktime=5\n", "line 3: the option thinktime"),
             ("[a]\ndirect=1\nioengine=libaio\n", "line 3: ioengine=libaio: expected io_uring"),
             ("[a]\ndirect=1\nbs=0\n", "expected a size"),
+            ("[a]\ndirect=1\nruntime=18446744073709551615\n", "at most a day"),
+            ("[a]\ndirect=1\nrw=read\nnumjobs=2\n", "begin at the same offset"),
+            ("[a]\ndirect=1\nrw=write\nfsync=8\n", "the option fsync"),
             ("[a]\ndirect=1\nrw=randreads\n", "expected read, write"),
             ("[a]\nrw=read\n", "needs direct=1"),
             ("[a]\ndirect=1\n[b]\ndirect=1\n", "line 3: the job [b] would run beside"),

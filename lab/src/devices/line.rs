@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::experiment::DeviceExperiment;
 use super::grid::{DeviceCase, IoEngine, pattern};
-use super::stop::Judgement;
+use super::stop::{Judgement, StopRule};
 use crate::drive::{Interval, LoopKind, Measured, Spread};
 use crate::events::Events;
 use crate::fio::FioResult;
@@ -25,9 +25,8 @@ use crate::record::Provenance;
 pub(super) struct Turn {
     iops: f64,
     ios: u64,
-    latencies: Latencies,
-    writes: Option<Latencies>,
-    fsyncs: Option<Latencies>,
+    /// Until they are merged with those of other turns.
+    histograms: Option<Histograms>,
     /// What fio summarised: of all IOs or the reads, and of the writes of a mix.
     by_fio: Option<(LatencySummary, Option<LatencySummary>)>,
     cpu: Duration,
@@ -46,9 +45,11 @@ impl Turn {
         Self {
             iops: measured.iops,
             ios: counters.ios,
-            latencies: counters.latencies.clone(),
-            writes: counters.writes.as_deref().cloned(),
-            fsyncs: counters.fsyncs.as_deref().cloned(),
+            histograms: Some(Histograms {
+                ios: counters.latencies.clone(),
+                writes: counters.writes.as_deref().cloned(),
+                fsyncs: counters.fsyncs.as_deref().cloned(),
+            }),
             by_fio: None,
             cpu: measured.own_cpu,
             events: measured.events,
@@ -66,6 +67,26 @@ impl Turn {
     }
 }
 
+/// Latencies by kind of IO. A histogram takes a quarter of a megabyte.
+#[derive(Debug, Clone, Default)]
+struct Histograms {
+    /// Of a mix, those of the reads.
+    ios: Latencies,
+    writes: Option<Latencies>,
+    fsyncs: Option<Latencies>,
+}
+
+impl Histograms {
+    fn add(&mut self, other: &Self) {
+        self.ios.add(&other.ios);
+        for (own, other) in [(&mut self.writes, &other.writes), (&mut self.fsyncs, &other.fsyncs)] {
+            if let Some(other) = other {
+                own.get_or_insert_default().add(other);
+            }
+        }
+    }
+}
+
 /// The turns of one case.
 #[derive(Debug, Clone)]
 pub(super) struct Turns {
@@ -73,6 +94,8 @@ pub(super) struct Turns {
     pub(super) turns: Vec<Turn>,
     /// Why it has no further turns.
     pub(super) failure: Option<String>,
+    /// Latencies of earlier turns, merged.
+    merged: Option<Histograms>,
 }
 
 /// The figures of one case.
@@ -93,6 +116,8 @@ pub struct DeviceLine {
     /// Source of the figure. The scale is the size of the region in GiB.
     #[serde(flatten)]
     pub provenance: Provenance,
+    /// Name of the job in a job file.
+    pub job: Option<String>,
     /// The devices.
     pub devices: Vec<String>,
     /// `one`, `striped`, or `per-thread`.
@@ -120,7 +145,7 @@ pub struct DeviceLine {
     pub seconds: f64,
     /// IOs per second of each turn.
     pub iops: Vec<f64>,
-    /// Median IOs per second.
+    /// Median IOs per second; with a steady state, of its five turns, as all figures below.
     pub median_iops: f64,
     /// Megabytes (10^6) per second, of the median.
     pub mb_per_s: f64,
@@ -171,7 +196,19 @@ pub struct IntervalLine {
 
 impl Turns {
     pub(super) fn new(case: DeviceCase) -> Self {
-        Self { case, turns: Vec::new(), failure: None }
+        Self { case, turns: Vec::new(), failure: None, merged: None }
+    }
+
+    /// Adds a turn, and keeps the histograms of as few turns as the rule needs.
+    pub(super) fn push(&mut self, turn: Turn, rule: StopRule) {
+        self.turns.push(turn);
+        let earlier = self.turns.len().saturating_sub(rule.turns_looked_at());
+        for turn in &mut self.turns[..earlier] {
+            let Some(histograms) = turn.histograms.take() else { continue };
+            if rule.turns_looked_at() == 0 {
+                self.merged.get_or_insert_default().add(&histograms);
+            }
+        }
     }
 
     pub(super) fn iops(&self) -> Vec<f64> {
@@ -181,15 +218,25 @@ impl Turns {
     /// The figures of the case, which has a turn.
     #[expect(clippy::cast_precision_loss, reason = "averages for people: 53 bits are plenty")]
     pub(super) fn measurement(&self, of: &DeviceExperiment, stopped: bool) -> Measurement {
-        let (case, turns, iops) = (self.case, &self.turns, self.iops());
-        let median_iops = median(iops.clone()).unwrap_or(0.0);
-        let latencies = merged(turns.iter().map(|turn| &turn.latencies));
+        let (case, all) = (self.case, self.iops());
+        let counted = of.rule.counted(self.turns.len());
+        let (turns, iops) = (&self.turns[counted.clone()], &all[counted]);
+        let median_iops = median(iops.to_vec()).unwrap_or(0.0);
+        let mut histograms = self.merged.clone().unwrap_or_default();
+        turns.iter().filter_map(|turn| turn.histograms.as_ref()).for_each(|more| histograms.add(more));
+        let Histograms { ios: latencies, writes, fsyncs } = histograms;
         let by_fio = turns.last().and_then(|turn| turn.by_fio);
-        let writes = summary(turns.iter().filter_map(|turn| turn.writes.as_ref()));
+        let summary = |all: Option<Latencies>| all.filter(|all| all.count() > 0).map(|all| all.summary());
+        let writes = summary(writes);
         let sum = |of: fn(&Turn) -> u64| turns.iter().map(of).sum::<u64>();
         let cpu: Duration = turns.iter().map(|turn| turn.cpu).sum();
         let events = turns.iter().map(|turn| turn.events).reduce(|one, other| Some(one?.plus(other?)));
-        let fewer = turns.iter().any(|turn| turn.short) || turns.len() < of.rounds_min as usize;
+        let judgement = of.rule.judge(&all);
+        let fewer = self.turns.iter().any(|turn| turn.short)
+            || self.turns.len() < of.rounds_min as usize
+            || !judgement.is_enough;
+        let not_reached =
+            (!judgement.is_enough).then(|| "the most turns were taken before the rule held".to_owned());
         let stopped = (stopped && fewer).then(|| "it was asked to stop".to_owned());
         let (loop_kind, rate) = match of.loop_kind {
             LoopKind::Closed => ("closed", None),
@@ -197,6 +244,7 @@ impl Turns {
         };
         let line = DeviceLine {
             provenance: of.provenance.clone(),
+            job: of.job.clone(),
             devices: of.paths.iter().map(|path| path.display().to_string()).collect(),
             layout: match of.spread {
                 Spread::One => "one",
@@ -217,19 +265,19 @@ impl Turns {
             mb_per_s: median_iops * f64::from(case.size_bytes) / 1e6,
             latency: by_fio.map_or_else(|| latencies.summary(), |(latency, _)| latency),
             write_latency: by_fio.map_or(writes, |(_, writes)| writes),
-            fsync_latency: summary(turns.iter().filter_map(|turn| turn.fsyncs.as_ref())),
+            fsync_latency: summary(fsyncs),
             cpu_ns: match sum(|turn| turn.ios) {
                 0 => 0.0,
                 ios => cpu.as_nanos() as f64 / ios as f64,
             },
             events: events.flatten().map(|events| events.per_io(sum(|turn| turn.ios))),
-            judgement: of.rule.judge(&iops),
+            judgement,
             verified: sum(|turn| turn.verified),
             late: sum(|turn| turn.late),
             unissued: sum(|turn| turn.unissued),
             over_fio: None,
-            partial: self.failure.clone().or(stopped),
-            iops,
+            partial: self.failure.clone().or(stopped).or(not_reached),
+            iops: all,
         };
         Measurement { line, case, intervals: self.intervals(of), latencies }
     }
@@ -254,12 +302,26 @@ impl Turns {
     }
 }
 
+/// The rates of a measurement, for comparison.
+#[derive(Debug, Clone)]
+pub struct Rates {
+    job: Option<String>,
+    case: DeviceCase,
+    iops: Vec<f64>,
+}
+
 impl Measurement {
+    /// Its rates.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        Rates { job: self.line.job.clone(), case: self.case, iops: self.line.iops.clone() }
+    }
+
     /// Adds the ratio to fio's measurement of the same load, if there is one.
-    pub fn compare(&mut self, others: &[(DeviceCase, Vec<f64>)]) {
+    pub fn compare(&mut self, others: &[Rates]) {
         let same = DeviceCase { engine: IoEngine::Fio, ..self.case };
-        let fio = others.iter().find(|(case, _)| *case == same && self.case != same);
-        let Some((_, fio)) = fio else { return };
+        let fio = others.iter().find(|other| other.job == self.line.job && other.case == same);
+        let Some(fio) = fio.filter(|_| self.case != same).map(|fio| &fio.iops) else { return };
         let ratios = fio.iter().zip(&self.line.iops).filter(|(fio, _)| **fio > 0.0);
         self.line.over_fio = median(ratios.map(|(fio, own)| own / fio).collect());
     }
@@ -272,17 +334,6 @@ impl Measurement {
     pub fn write_percentiles(&self, out: &mut dyn io::Write) -> io::Result<()> {
         self.latencies.write_percentiles(out)
     }
-}
-
-fn merged<'a>(all: impl Iterator<Item = &'a Latencies>) -> Latencies {
-    let mut merged = Latencies::default();
-    all.for_each(|latencies| merged.add(latencies));
-    merged
-}
-
-fn summary<'a>(all: impl Iterator<Item = &'a Latencies>) -> Option<LatencySummary> {
-    let merged = merged(all);
-    (merged.count() > 0).then(|| merged.summary())
 }
 
 /// The measurement with the most IOs per second whose 99th percentile, of reads and writes, is

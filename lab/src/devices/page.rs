@@ -30,12 +30,13 @@ pub fn report(measurements: &[Measurement]) -> Report {
 }
 
 fn heading(line: &DeviceLine) -> String {
-    format!("{}, {}, {} bytes", line.workload, line.pattern, line.size_bytes)
+    let load = format!("{}, {}, {} bytes", line.workload, line.pattern, line.size_bytes);
+    line.job.as_ref().map_or_else(|| load.clone(), |job| format!("{job}: {load}"))
 }
 
 /// Names of the series of a section, in their order: engine and threads.
 fn series_name(line: &DeviceLine) -> String {
-    format!("{:?}, {} threads", line.engine, line.threads).to_lowercase()
+    format!("{}, {} threads", line.engine, line.threads)
 }
 
 fn section(heading: String, number: usize, of: &[&Measurement]) -> Section {

@@ -1,22 +1,26 @@
 //! Runs a measurement of devices.
 //!
 //! Invariants
-//! - Devices are opened for writing only by cases that change data; [`check_writable`] has allowed
-//!   it before.
+//! - Devices are opened for writing only if some case changes data; [`check_writable`] has allowed
+//!   it before. They stay open, so nobody else can take them between turns.
+//! - Written bytes differ from those of every other turn, also of earlier runs.
+//! - Trims have something to trim, and reads never hit what was trimmed: trims are measured alone,
+//!   and the devices are written again before each turn.
 //! - A case that fails has no further turns; the other cases go on.
 //!
 //! [`check_writable`]: super::check_writable
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use az::WrappingAs;
 use rackscan_device::{Access, Device};
 
 use super::experiment::DeviceExperiment;
 use super::grid::{DeviceCase, IoEngine};
 use super::line::{Measurement, Turn, Turns};
-use crate::drive::{Bounds, Distribution, DriveError, IoMix, Load, Run, Spread, drive};
+use crate::drive::{Bounds, Distribution, DriveError, IoMix, Load, Region, Run, Spread, drive};
 use crate::experiment::Step;
 use crate::fio::{FioError, FioLoad};
 use crate::target::{IoOperation, Local, LocalOptions, Target, TargetError};
@@ -72,22 +76,33 @@ impl DeviceExperiment {
         on_step: &mut dyn FnMut(&Step<'_>),
     ) -> Result<(), TurnError> {
         let total = self.cases.len() * self.rounds_max as usize;
-        if self.precondition > 0 {
-            on_step(&Step { done: 0, total, doing: "writing the devices before the first turn" });
-            self.write_all(stop)?;
-        }
+        let devices = self.open()?;
+        // Differs from that of every earlier run.
+        let born = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let born = born.wrapping_as::<u64>();
         let mut done = 0;
+        if self.precondition > 0 {
+            on_step(&Step { done, total, doing: "writing the devices before the first turn" });
+            self.write_all(&devices, self.precondition, stop)?;
+        }
         for round in 0..self.rounds_max {
             for turns in all.iter_mut().filter(|turns| turns.failure.is_none()) {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
                 on_step(&Step { done, total, doing: &turns.case.to_string() });
-                let (turn, failure) = match self.turn(&turns.case, round, stop) {
+                if turns.case.mix == IoMix::Only(IoOperation::Trim) {
+                    self.write_all(&devices, 1, stop)?;
+                }
+                let content_seed = born.wrapping_add(done as u64);
+                let load = self.load(&turns.case, round, content_seed);
+                let (turn, failure) = match self.turn(&devices, &turns.case, load, stop) {
                     Ok((turn, failure)) => (turn, failure.map(|error| error.to_string())),
                     Err(error) => (None, Some(error.to_string())),
                 };
-                turns.turns.extend(turn);
+                if let Some(turn) = turn {
+                    turns.push(turn, self.rule);
+                }
                 turns.failure = failure;
                 done += 1;
             }
@@ -101,32 +116,60 @@ impl DeviceExperiment {
     }
 
     /// Writes the whole region of every device, as often as asked.
-    fn write_all(&self, stop: &AtomicBool) -> Result<(), TurnError> {
-        let devices = u64::try_from(self.paths.len()).expect("a list in memory");
-        let ios = self.region.length_bytes / u64::from(PRECONDITION_BYTES) * devices;
-        let load = Load {
-            mix: IoMix::Only(IoOperation::Write),
-            region: self.region,
-            spread: self.striped(),
-            length_bytes: PRECONDITION_BYTES,
-            depth: PRECONDITION_DEPTH,
-            distribution: Distribution::Sequential,
-            seed: self.seed,
-            ..Load::default()
-        };
-        let count_max = Some(ios * u64::from(self.precondition));
-        let bounds = Bounds { duration: PRECONDITION_TIME_MAX, count_max };
+    fn write_all(&self, devices: &[Arc<Device>], times: u32, stop: &AtomicBool) -> Result<(), TurnError> {
+        let Region { length_bytes, .. } = self.region;
+        let whole_bytes = length_bytes / u64::from(PRECONDITION_BYTES) * u64::from(PRECONDITION_BYTES);
+        // The rest in pieces that it is a multiple of.
+        let rest_bytes = length_bytes - whole_bytes;
+        let piece = 1_u64.checked_shl(rest_bytes.trailing_zeros()).unwrap_or(1);
+        let piece = u32::try_from(piece).expect("less than a write of the preconditioning");
+        for _ in 0..times {
+            for (offset_bytes, bytes, size_bytes) in
+                [(0, whole_bytes, PRECONDITION_BYTES), (whole_bytes, rest_bytes, piece)]
+            {
+                if bytes > 0 && !stop.load(Ordering::Relaxed) {
+                    self.write_part(devices, (offset_bytes, bytes), size_bytes, stop)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a part of the region of every device once, in order.
+    fn write_part(
+        &self,
+        devices: &[Arc<Device>],
+        (offset_bytes, bytes): (u64, u64),
+        size_bytes: u32,
+        stop: &AtomicBool,
+    ) -> Result<(), TurnError> {
         let case = DeviceCase {
-            mix: load.mix,
-            distribution: load.distribution,
-            size_bytes: PRECONDITION_BYTES,
+            mix: IoMix::Only(IoOperation::Write),
+            distribution: Distribution::Sequential,
+            size_bytes,
             threads: 1,
             depth: PRECONDITION_DEPTH,
             engine: IoEngine::Uring,
         };
+        let load = Load {
+            mix: case.mix,
+            region: Region {
+                offset_bytes: self.region.offset_bytes + offset_bytes,
+                length_bytes: bytes,
+                ..self.region
+            },
+            spread: self.striped(),
+            length_bytes: size_bytes,
+            depth: case.depth,
+            distribution: case.distribution,
+            seed: self.seed,
+            ..Load::default()
+        };
+        let count_max = Some(bytes / u64::from(size_bytes) * devices.len() as u64);
+        let bounds = Bounds { duration: PRECONDITION_TIME_MAX, count_max };
         let run = Run { bounds, warm_up: Duration::ZERO, ..self.of(load, 1, stop) };
-        let devices = self.open(&case)?;
-        let measured = drive(&run, &|_thread| Self::target(devices.clone(), &case))?;
+        let run = Run { interval: None, counts_events: false, ..run };
+        let measured = drive(&run, &|_thread| Self::target(devices.to_vec(), &case))?;
         Ok(measured.failure.map_or(Ok(()), Err)?)
     }
 
@@ -151,17 +194,8 @@ impl DeviceExperiment {
         }
     }
 
-    /// Runs one turn. Returns its result, and what ended it early.
-    fn turn(
-        &self,
-        case: &DeviceCase,
-        round: u32,
-        stop: &AtomicBool,
-    ) -> Result<(Option<Turn>, Option<TargetError>), TurnError> {
-        if case.engine == IoEngine::Fio {
-            return Ok((Some(self.fio(case)?), None));
-        }
-        let load = Load {
+    fn load(&self, case: &DeviceCase, round: u32, content_seed: u64) -> Load {
+        Load {
             mix: case.mix,
             fsync_every: self.fsync_every.filter(|_| case.mix.has_writes()),
             verify: self.verify && case.mix.has_writes(),
@@ -172,27 +206,38 @@ impl DeviceExperiment {
             distribution: case.distribution,
             loop_kind: self.loop_kind,
             seed: self.seed.wrapping_add(round.into()),
-        };
-        let devices = self.open(case)?;
+            content_seed,
+        }
+    }
+
+    /// Runs one turn. Returns its result, and what ended it early.
+    fn turn(
+        &self,
+        devices: &[Arc<Device>],
+        case: &DeviceCase,
+        load: Load,
+        stop: &AtomicBool,
+    ) -> Result<(Option<Turn>, Option<TargetError>), TurnError> {
+        for device in devices {
+            let (align_bytes, size_bytes) = (device.alignment().offset_bytes, case.size_bytes);
+            if !size_bytes.is_multiple_of(align_bytes) {
+                let path = device.path().display().to_string();
+                return Err(TurnError::Unaligned { path, size_bytes, align_bytes });
+            }
+        }
+        if case.engine == IoEngine::Fio {
+            return Ok((Some(self.fio(case, stop)?), None));
+        }
         let run = self.of(load, case.threads, stop);
-        let measured = drive(&run, &|_thread| Self::target(devices.clone(), case))?;
+        let measured = drive(&run, &|_thread| Self::target(devices.to_vec(), case))?;
         let turn = (measured.counters.ios > 0).then(|| Turn::of(&measured));
         Ok((turn, measured.failure))
     }
 
-    fn open(&self, case: &DeviceCase) -> Result<Vec<Arc<Device>>, TurnError> {
-        let access = if case.mix.changes_data() { Access::ReadWrite } else { Access::ReadOnly };
-        let mut devices = Vec::with_capacity(self.paths.len());
-        for path in &self.paths {
-            let device = Device::open(path, access).map_err(TargetError::from)?;
-            let align_bytes = device.alignment().offset_bytes;
-            if !case.size_bytes.is_multiple_of(align_bytes) {
-                let (path, size_bytes) = (path.display().to_string(), case.size_bytes);
-                return Err(TurnError::Unaligned { path, size_bytes, align_bytes });
-            }
-            devices.push(Arc::new(device));
-        }
-        Ok(devices)
+    fn open(&self) -> Result<Vec<Arc<Device>>, TurnError> {
+        let access = if self.changes_data() { Access::ReadWrite } else { Access::ReadOnly };
+        let open = |path| Ok(Arc::new(Device::open(path, access).map_err(TargetError::from)?));
+        self.paths.iter().map(open).collect()
     }
 
     fn target(devices: Vec<Arc<Device>>, case: &DeviceCase) -> Result<Box<dyn Target>, TargetError> {
@@ -203,7 +248,7 @@ impl DeviceExperiment {
         })
     }
 
-    fn fio(&self, case: &DeviceCase) -> Result<Turn, TurnError> {
+    fn fio(&self, case: &DeviceCase, stop: &AtomicBool) -> Result<Turn, TurnError> {
         let load = FioLoad {
             path: self.paths.first().expect("there is a device"),
             region: self.region,
@@ -215,7 +260,8 @@ impl DeviceExperiment {
             depth: case.depth,
             warm_up: self.warm_up,
             duration: self.bounds.duration,
+            cores: &self.cores,
         };
-        Ok(Turn::of_fio(&load.run()?))
+        Ok(Turn::of_fio(&load.run(stop)?))
     }
 }

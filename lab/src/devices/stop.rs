@@ -40,6 +40,23 @@ pub struct Judgement {
 }
 
 impl StopRule {
+    /// The number of turns whose latencies are needed one by one; 0 if they are merged.
+    pub(super) fn turns_looked_at(self) -> usize {
+        match self {
+            Self::SteadyState => WINDOW,
+            Self::Rounds | Self::Confidence(_) => 0,
+        }
+    }
+
+    /// The turns that count for figures: with a steady state, only those that it looks at.
+    #[must_use]
+    pub fn counted(self, turns: usize) -> std::ops::Range<usize> {
+        match self {
+            Self::SteadyState => turns.saturating_sub(WINDOW)..turns,
+            Self::Rounds | Self::Confidence(_) => 0..turns,
+        }
+    }
+
     /// Judges the turns of one case.
     #[must_use]
     pub fn judge(self, turns: &[f64]) -> Judgement {
@@ -76,7 +93,7 @@ fn is_steady(turns: &[f64]) -> Option<bool> {
 }
 
 /// Student's t for a two-sided interval of 95 %, by degrees of freedom from 1 on; further ones are
-/// within 3 % of the last.
+/// within 5 % of the last.
 const T_95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -104,6 +121,13 @@ mod tests {
         assert_eq!(steady(&[100.0, 100.0, 125.0, 100.0, 100.0]), Some(false), "they differ by 24 %");
         assert_eq!(steady(&[95.0, 98.0, 101.0, 104.0, 107.0]), Some(false), "they rise by 12 %");
         assert_eq!(steady(&[96.0, 98.0, 100.0, 102.0, 104.0]), Some(true), "they rise by 8 %");
+    }
+
+    #[test]
+    fn figures_of_a_steady_state_are_of_its_turns_only() {
+        assert_eq!(StopRule::SteadyState.counted(20), 15..20);
+        assert_eq!(StopRule::SteadyState.counted(3), 0..3);
+        assert_eq!(StopRule::Confidence(0.1).counted(20), 0..20);
     }
 
     #[test]

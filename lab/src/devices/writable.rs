@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! - A device that is mounted or in use, or that holds a filesystem, a partition table, a member of
-//!   an array or a label of Rackscan is never written: who wants that must erase it first.
-//! - If it cannot be found out what a device holds, it is not written.
+//!   an array, anything else that `blkid` knows, or a label of Rackscan, is never written: who wants
+//!   that must erase it first. Nobody can know other data, so the user says `--overwrite`, too.
+//! - If `blkid` cannot look, the device is not written.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rackscan_device::{Access, Device, OpenError};
-use rackscan_format::label::{DeviceLabel, LabelError};
+use rackscan_format::label::{DeviceLabel, LABEL_COPIES, LabelError};
+use rackscan_format::limits::SECTOR_BYTES;
 
 /// Why a device is not overwritten.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +49,7 @@ pub enum NotWritable {
 /// Checks one device.
 ///
 /// # Errors
-/// [`NotWritable`] unless it is certain that nothing is lost.
+/// [`NotWritable`] if it holds something known, or `blkid` cannot look.
 pub fn check_writable(path: &Path) -> Result<(), NotWritable> {
     // Opening it exclusively fails if it is mounted, part of an array, or in use.
     drop(Device::open(path, Access::ReadWrite)?);
@@ -60,9 +62,16 @@ pub fn check_writable(path: &Path) -> Result<(), NotWritable> {
     blkid.args(["--probe", "--output", "export"]).arg(path).stdin(Stdio::null());
     let output = blkid.output().map_err(|error| unknown(format!("cannot be started: {error}")))?;
     let text = String::from_utf8_lossy(&output.stdout);
+    let is_silent = output.stdout.is_empty() && output.stderr.is_empty();
     match output.status.code() {
-        // Nothing was found.
-        Some(2) => Ok(()),
+        // Nothing was found; with words, it could not look.
+        Some(2) if is_silent => Ok(()),
+        // It is a partition, which holds nothing.
+        Some(0)
+            if text.lines().all(|line| line.starts_with("DEVNAME=") || line.starts_with("PART_ENTRY_")) =>
+        {
+            Ok(())
+        }
         Some(0) => Err(NotWritable::Holds { path: path.to_owned(), found: found(&text) }),
         Some(8) => {
             let found = "signatures of several kinds".to_owned();
@@ -72,17 +81,16 @@ pub fn check_writable(path: &Path) -> Result<(), NotWritable> {
     }
 }
 
+/// Whether one of the copies of a label is there.
 fn has_label(path: &Path) -> std::io::Result<bool> {
-    let mut sector = [0; 4096];
-    let read = File::open(path)?.take(4096).read_exact(&mut sector);
-    match read {
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
-        Ok(()) => {
-            let label = DeviceLabel::from_sector(&sector);
-            Ok(!matches!(label, Err(LabelError::Blank | LabelError::Foreign { .. })))
-        }
-    }
+    let mut sectors = Vec::new();
+    let copies_bytes = u64::from(SECTOR_BYTES) * LABEL_COPIES as u64;
+    File::open(path)?.take(copies_bytes).read_to_end(&mut sectors)?;
+    let is_label = |sector: &[u8]| {
+        let label = DeviceLabel::from_sector(sector);
+        !matches!(label, Err(LabelError::Blank | LabelError::Foreign { .. } | LabelError::Short { .. }))
+    };
+    Ok(sectors.chunks(SECTOR_BYTES as usize).any(is_label))
 }
 
 /// What blkid found, in words: `a filesystem (ext4)`, `a partition table (gpt)`.

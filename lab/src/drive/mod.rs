@@ -115,6 +115,9 @@ pub struct Load {
     pub loop_kind: LoopKind,
     /// Seed of offsets and arrivals.
     pub seed: u64,
+    /// Seed of the bytes that are written. Loads that verify need one that no earlier load on the
+    /// devices had: otherwise bytes of that load look like theirs.
+    pub content_seed: u64,
 }
 
 /// Uniform reads of one place of 4 KiB, one at a time.
@@ -131,6 +134,7 @@ impl Default for Load {
             distribution: Distribution::Uniform,
             loop_kind: LoopKind::Closed,
             seed: 1,
+            content_seed: 0,
         }
     }
 }
@@ -328,7 +332,10 @@ pub enum DriveError {
         skew: f64,
     },
     /// The rate of the open loop is outside its range.
-    #[error("a rate of {rate} IOs per second is not possible; expected a number above 0, at most {max}", max = limits::RATE_MAX)]
+    #[error(
+        "a rate of {rate} IOs per second is not possible; expected {min} to {max}",
+        min = limits::RATE_MIN, max = limits::RATE_MAX
+    )]
     BadRate {
         /// The rate asked for.
         rate: f64,
@@ -406,7 +413,7 @@ fn check(run: &Run<'_>) -> Result<(), DriveError> {
         return Err(DriveError::BadShape { connections, depth, length_bytes });
     }
     match loop_kind {
-        LoopKind::Open { rate, .. } if !(rate > 0.0 && rate <= limits::RATE_MAX) => {
+        LoopKind::Open { rate, .. } if !(limits::RATE_MIN..=limits::RATE_MAX).contains(&rate) => {
             Err(DriveError::BadRate { rate })
         }
         _ => Ok(()),

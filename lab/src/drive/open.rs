@@ -9,6 +9,7 @@
 
 use std::time::{Duration, Instant};
 
+use az::SaturatingAs;
 use fastrand::Rng;
 
 use super::sequence::{Sequence, submit};
@@ -18,6 +19,12 @@ use crate::target::{IoDone, IoOperation, Target, TargetError, Wait};
 
 /// A wait shorter than this is spent polling, because a sleeping thread would wake up too late.
 const POLL_BELOW: Duration = Duration::from_micros(80);
+
+/// The longest wait without looking whether the run is to end.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// Intended times that are counted one by one; of more, the rest is computed from their mean.
+const COUNTED_MAX: u64 = 10_000_000;
 
 /// The intended times of one connection.
 pub(super) struct Schedule {
@@ -91,7 +98,8 @@ pub(super) fn run(
         }
         let until = schedule.next.min(end);
         if idle {
-            clock.wait_until(until);
+            // In steps, so that a stop is noticed.
+            clock.wait_until(until.min(now + WAIT_MAX));
         } else {
             let left_to_wait = until.saturating_duration_since(now);
             let wait = match () {
@@ -117,9 +125,10 @@ pub(super) fn run(
 /// The number of intended times before `end` that remain.
 fn unissued(schedule: &mut Schedule, end: Instant) -> u64 {
     let mut count = 0;
-    while schedule.next < end {
+    while schedule.next < end && count < COUNTED_MAX {
         schedule.advance();
         count += 1;
     }
-    count
+    let left = end.saturating_duration_since(schedule.next).as_nanos();
+    count + (left / schedule.gap.as_nanos().max(1)).saturating_as::<u64>()
 }

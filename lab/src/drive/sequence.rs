@@ -168,20 +168,19 @@ impl Sequence {
         Next { operation, device, offset_bytes }
     }
 
-    /// The places that were written, once each, in their order; then there are none until new
-    /// writes.
-    pub(super) fn take_written(&mut self) -> Vec<(u16, u64)> {
-        let Some(written) = &mut self.written else { return Vec::new() };
-        let words = written.len();
-        let bits = std::mem::replace(written, vec![0; words]);
-        let mut places = Vec::new();
-        for (word, mut bits) in (0..).zip(bits) {
-            while bits != 0 {
-                places.push(self.at(word * 64 + u64::from(bits.trailing_zeros())));
-                bits &= bits - 1;
+    /// The first place that was written, and forgets it; `None` when all are forgotten. `from` is
+    /// the word to look at first, from 0, which this advances.
+    pub(super) fn take_written(&mut self, from: &mut usize) -> Option<(u16, u64)> {
+        let written = self.written.as_mut()?;
+        while let Some(bits) = written.get_mut(*from) {
+            if *bits != 0 {
+                let bit = u64::from(bits.trailing_zeros());
+                *bits &= *bits - 1;
+                return Some(self.at(u64::try_from(*from).expect("an index") * 64 + bit));
             }
+            *from += 1;
         }
-        places
+        None
     }
 
     /// The device and offset of a place.
@@ -204,9 +203,11 @@ pub(super) fn submit(
 ) -> Result<IoOperation, TargetError> {
     let Next { operation, device, offset_bytes } = next;
     let length_bytes = load.length_bytes;
-    if load.verify && operation == IoOperation::Write {
-        let memory = target.memory(slot).ok_or(TargetError::Unsupported { what: "verifying writes" })?;
-        content::fill(&mut memory[..length_bytes as usize], device, offset_bytes, load.seed);
+    // A slot of a mix holds what it read last, which may be zeroes.
+    let is_mixed = matches!(load.mix, IoMix::Mixed { .. });
+    if operation == IoOperation::Write && (load.verify || is_mixed) {
+        let memory = target.memory(slot).ok_or(TargetError::Unsupported { what: "filling writes" })?;
+        content::fill(&mut memory[..length_bytes as usize], device, offset_bytes, load.content_seed);
     }
     target.submit(Io { slot, operation, device, offset_bytes, length_bytes })?;
     Ok(operation)
@@ -337,7 +338,9 @@ mod tests {
         let mut sequence = Sequence::new(&load, 0, 1).unwrap();
         let written: std::collections::BTreeSet<_> =
             (0..70).map(|_| sequence.next()).map(|io| (io.device, io.offset_bytes)).collect();
-        assert_eq!(sequence.take_written(), written.into_iter().collect::<Vec<_>>());
-        assert!(sequence.take_written().is_empty());
+        let mut from = 0;
+        let told: Vec<_> = std::iter::from_fn(|| sequence.take_written(&mut from)).collect();
+        assert_eq!(told, written.into_iter().collect::<Vec<_>>());
+        assert_eq!(sequence.take_written(&mut 0), None);
     }
 }

@@ -91,7 +91,10 @@ fn lead(run: &Run<'_>, members: &[Member], mut events: Option<&mut EventCounters
     let used = |before: Option<CpuSample>, after: Option<CpuSample>| Some(after?.since(&before?));
     let stopped = run.stop.load(Ordering::Relaxed);
     let (mut counters, mut failure) = (counters, failure);
-    if run.load.verify && failure.is_none() {
+    // Only whole intervals have a rate.
+    let ended = run.interval.map_or(0, |interval| super::intervals_of(counters.elapsed, interval));
+    counters.intervals.truncate(ended);
+    if run.load.verify && failure.is_none() && !stopped {
         let (verified, differs) = phase(members, Order::Verify);
         counters.verified = verified.verified;
         failure = differs;
@@ -164,7 +167,7 @@ fn member(
         let frame = Frame { bounds, clock: &SystemClock, ending };
         let seed = load.seed ^ (u64::from(connection) << 32) ^ (phase << 60);
         let ran = match (order, load.loop_kind) {
-            (Order::Verify, _) => verify::run(&mut *target, load, &mut sequence, &mut counters),
+            (Order::Verify, _) => verify::run(&mut *target, load, &mut sequence, ending, &mut counters),
             (_, LoopKind::Closed) => closed::run(&mut *target, load, &mut sequence, frame, &mut counters),
             (_, LoopKind::Open { rate, arrivals }) => {
                 let rate = rate / f64::from(run.connections);

@@ -163,6 +163,11 @@ pub enum GridError {
         /// Which axis.
         axis: &'static str,
     },
+    /// Trims beside other operations, or by fio.
+    #[error(
+        "trims are measured alone, because reads of what was trimmed do not reach the device, and without fio, which discards in another way"
+    )]
+    TrimBeside,
     /// A size that is not possible.
     #[error(
         "a read of {size_bytes} bytes is not possible; expected a multiple of {least} from {least} to {greatest} bytes",

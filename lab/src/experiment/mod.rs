@@ -216,7 +216,7 @@ impl Experiment {
         stop: &AtomicBool,
     ) -> Result<(Option<Turn>, Option<TurnError>), TurnError> {
         if mode == Mode::Fio {
-            return Ok((Some(self.fio(bench, case)?), None));
+            return Ok((Some(self.fio(bench, case, stop)?), None));
         }
         let cores = if case.node.pin { allowed_cores() } else { Vec::new() };
         let run = Run {
@@ -293,7 +293,7 @@ impl Experiment {
         Ok(Box::new(remote))
     }
 
-    fn fio(&self, bench: &Bench, case: &Case) -> Result<Turn, TurnError> {
+    fn fio(&self, bench: &Bench, case: &Case, stop: &AtomicBool) -> Result<Turn, TurnError> {
         let load = FioLoad {
             path: &bench.here()?.1,
             region: bench.region,
@@ -305,8 +305,9 @@ impl Experiment {
             depth: case.depth,
             warm_up: self.warm_up,
             duration: self.bounds.duration,
+            cores: &[],
         };
-        let read = load.run()?;
+        let read = load.run(stop)?;
         let latency = Some(read.latency);
         Ok(Turn { iops: read.iops, ios: read.ios, own_cpu: read.cpu, latency, ..Turn::default() })
     }

@@ -32,6 +32,7 @@ fn axes(mixes: Vec<IoMix>, engines: Vec<IoEngine>) -> DeviceAxes {
 fn experiment(paths: Vec<PathBuf>, axes: &DeviceAxes) -> DeviceExperiment {
     let devices = u16::try_from(paths.len()).expect("a few");
     DeviceExperiment {
+        job: None,
         spread: if devices == 1 { Spread::One } else { Spread::Striped(devices) },
         paths,
         region: Region { device: 0, offset_bytes: 0, length_bytes: BYTES },
@@ -156,12 +157,16 @@ fn a_device_that_holds_something_is_not_overwritten() {
         label: 7,
         capacity_bytes: BYTES,
     };
-    let mut bytes = std::fs::read(&path).unwrap();
+    let blank = std::fs::read(&path).unwrap();
     let sector = label.to_sector();
-    bytes[..sector.len()].copy_from_slice(&sector);
-    std::fs::write(&path, bytes).unwrap();
-    let refused = check_writable(&path).unwrap_err().to_string();
-    assert!(refused.contains("a label of Rackscan"), "{refused}");
+    // A node can recover its label from either copy.
+    for copy in 0..rackscan_format::label::LABEL_COPIES {
+        let mut bytes = blank.clone();
+        bytes[copy * sector.len()..][..sector.len()].copy_from_slice(&sector);
+        std::fs::write(&path, bytes).unwrap();
+        let refused = check_writable(&path).unwrap_err().to_string();
+        assert!(refused.contains("a label of Rackscan"), "copy {copy}: {refused}");
+    }
     let open = Device::open(&path, rackscan_device::Access::ReadWrite).unwrap();
     let refused = check_writable(&path).unwrap_err();
     assert!(matches!(refused, NotWritable::Open(_)), "{refused}");
