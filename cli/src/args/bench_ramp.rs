@@ -46,8 +46,8 @@ pub(crate) struct BenchRamp {
     /// replica), log (durable in the log), memory (in a log in memory, as in the paper)
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "replicas", value_parser = durability)]
     pub(crate) durability: Vec<Durability>,
-    /// Single series instead of all combinations, comma-separated:
-    /// ALGORITHM:OPERATIONS:WIRE[:DURABILITY] as ramp-fast:get:tcp
+    /// Single series instead of all combinations, comma-separated: ALGORITHM:OPERATIONS:WIRE, or
+    /// ALGORITHM:OPERATIONS:WIRE:DURABILITY, as ramp-fast:get:tcp
     #[arg(long, value_delimiter = ',', value_name = "SERIES", value_parser = str::parse::<Series>,
           conflicts_with_all = ["algorithms", "operations", "wires", "durability"])]
     pub(crate) series: Vec<Series>,
