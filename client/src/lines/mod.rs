@@ -347,8 +347,8 @@ impl Lines {
         self.link(node)?.read(tag, read, holds)
     }
 
-    /// The node's memory, if the wire maps it into this process. It stays mapped when the node dies:
-    /// a reader must check afterwards that the node is there ([`Lines::are_there`]).
+    /// The node's memory, if the wire maps it into this process. It stays mapped when the node
+    /// dies: a reader must check afterwards that the node is there ([`Lines::are_there`]).
     pub fn map(&mut self, node: usize, memory: Target) -> Option<RawSlice> {
         let open = self.node_lines.get_mut(node)?.open_mut()?;
         let Target { key, offset_bytes: address, length_bytes: length } = memory;

@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! - A device that is mounted or in use, or that holds a filesystem, a partition table, a member of
-//!   an array, anything else that `blkid` knows, or a label of Rackscan, is never written: who wants
-//!   that must erase it first. Nobody can know other data, so the user says `--overwrite`, too.
+//!   an array, anything else that `blkid` knows, or a label of Rackscan, is never written: who
+//!   wants that must erase it first. Nobody can know other data, so the user says `--overwrite`,
+//!   too.
 //! - If `blkid` cannot look, the device is not written.
 
 use std::fs::File;
