@@ -86,4 +86,5 @@ fn into(folder: &Path, node: &mut toml::Table) {
     let number = node.get("node").and_then(toml::Value::as_integer).unwrap_or_default();
     let path = folder.join(format!("node{number}")).display().to_string();
     node.insert("data_dir".to_owned(), toml::Value::String(path));
+    node.insert("volatile".to_owned(), toml::Value::Boolean(true));
 }

@@ -27,6 +27,7 @@
 //! connections = 3600                # maximum number of connected clients and nodes, at most 3840 per reactor, with up to 96 KiB each in addition to the memory budget (384 KiB each if the node listens at a `verbs` address)
 //! members = [0, 1]                  # all nodes of the cluster; a data folder records this list once, and refuses a different one
 //! private_rings = 4                 # receive rings of a reactor for clients that send often; the others share one
+//! volatile = true                   # for experiments: the data folder may be in memory (tmpfs), and is lost with the host
 //! scan_cpu_ms = 5000                # processor time of one scan; a scan that takes more is bounced, and the engine scans the segment
 //! scan_memory = "64MiB"             # stored pages and groups that one scan may hold; a scan that needs more is bounced too
 //! ```
@@ -219,6 +220,10 @@ pub struct Config {
     /// needs more is refused as well.
     #[serde(default = "defaults::scan_memory")]
     pub scan_memory: ByteSize,
+    /// Whether the data folder may be in memory: for experiments, because what it acknowledges is
+    /// lost with the host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub volatile: bool,
     /// How long the node waits for the rest of a log whose end is damaged. Cannot be set in a file,
     /// where it always has the default.
     #[serde(skip)]
@@ -323,6 +328,7 @@ impl Config {
             scan_queue: defaults::scan_queue(),
             scan_cpu_ms: defaults::scan_cpu_ms(),
             scan_memory: defaults::scan_memory(),
+            volatile: false,
             log_patience: LogPatience::default(),
         }
     }

@@ -16,6 +16,7 @@ use std::{
 };
 
 use super::error::CatalogFileError;
+use crate::config::Config;
 
 /// The name of the folder itself.
 pub(super) const ITSELF: &str = "";
@@ -55,6 +56,20 @@ pub(super) struct HostFolder {
 }
 
 impl HostFolder {
+    /// Makes the folder if it does not exist, and checks that its content is durable, unless it is
+    /// volatile on purpose.
+    pub(super) fn of(config: &Config) -> Result<Self, CatalogFileError> {
+        let path = &config.data_dir;
+        if config.volatile {
+            tracing::warn!(folder = %path.display(), "the data folder is volatile: what is stored here is lost with the host");
+            let os =
+                |source| CatalogFileError::Os { file: path.clone(), action: "making the folder", source };
+            make_durably(path).map_err(os)?;
+            return Ok(Self { path: path.clone() });
+        }
+        Self::at(path)
+    }
+
     /// Makes the folder if it does not exist, and checks that its content is durable.
     pub(super) fn at(path: &Path) -> Result<Self, CatalogFileError> {
         let os = |action| move |source| CatalogFileError::Os { file: path.to_owned(), action, source };

@@ -123,7 +123,7 @@ impl Store {
         metadata_bytes_max: u64,
         metrics: Arc<Metrics>,
     ) -> Result<(Self, StoreFiles), StartError> {
-        let folder = Arc::new(HostFolder::at(&config.data_dir)?);
+        let folder = Arc::new(HostFolder::of(config)?);
         let open_devices = || Ok(Arc::new(HostDevices::open(config)?) as Arc<dyn Devices>);
         Self::over(config, folder, open_devices, metadata_bytes_max, metrics)
     }
