@@ -49,6 +49,10 @@ fn what_was_acknowledged_is_known_with_one_node_and_with_two_of_four_unavailable
         before.catch_up(&mut told).unwrap();
         acknowledged.extend((0..5).map(|_| write(&mut writer)));
         drop(writer);
+        // One replica has every acknowledged record; both must, because one of them is lost, too.
+        cluster.settles(first, |participant| {
+            participant.log_copies == 2 && participant.log_generation_unaware == 0
+        });
         for (lost, id) in [first, second].into_iter().enumerate() {
             cluster.stop(id);
             let caught = before.catch_up(&mut told).unwrap();
