@@ -5,6 +5,7 @@
 //!   an array, anything else that `blkid` knows, or a label of Rackscan, is never written: who
 //!   wants that must erase it first. Nobody can know other data, so the user says `--overwrite`,
 //!   too.
+//! - A file is written only if it begins with zeroes: text and images have no signature.
 //! - If `blkid` cannot look, the device is not written.
 
 use std::fs::File;
@@ -34,6 +35,15 @@ pub enum NotWritable {
         /// What it holds.
         found: String,
     },
+    /// It is a file with data.
+    #[error(
+        "{path}: this file does not begin with zeroes, so it may hold data that the measurement would overwrite; make an empty one with `truncate --size 1G FILE`, or remove this one first",
+        path = path.display()
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+    },
     /// `blkid` failed.
     #[error(
         "{path}: cannot find out what it holds, so it is not overwritten: blkid (package util-linux) {reason}",
@@ -59,6 +69,9 @@ pub fn check_writable(path: &Path) -> Result<(), NotWritable> {
         let found = "a storage node's data (a label of Rackscan)".to_owned();
         return Err(NotWritable::Holds { path: path.to_owned(), found });
     }
+    if holds_bytes(path).map_err(|error| unknown(format!("was not asked: {error}")))? {
+        return Err(NotWritable::File { path: path.to_owned() });
+    }
     let mut blkid = Command::new("blkid");
     blkid.args(["--probe", "--output", "export"]).arg(path).stdin(Stdio::null());
     let output = blkid.output().map_err(|error| unknown(format!("cannot be started: {error}")))?;
@@ -80,6 +93,17 @@ pub fn check_writable(path: &Path) -> Result<(), NotWritable> {
         }
         _ => Err(unknown(format!("ended with {}", output.status))),
     }
+}
+
+/// Whether it is a file whose first MiB is not all zeroes.
+fn holds_bytes(path: &Path) -> std::io::Result<bool> {
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let mut bytes = Vec::new();
+    file.take(1 << 20).read_to_end(&mut bytes)?;
+    Ok(bytes.iter().any(|byte| *byte != 0))
 }
 
 /// Whether one of the copies of a label is there.

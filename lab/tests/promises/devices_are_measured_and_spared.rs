@@ -144,11 +144,14 @@ fn a_device_that_holds_something_is_not_overwritten() {
     let folder = folder();
     let path = device(&folder, "a");
     check_writable(&path).unwrap();
+    let empty = std::fs::read(&path).unwrap();
     run("mkfs.ext4", &["-q", "-F"], &path);
     let refused = check_writable(&path).unwrap_err();
-    assert!(matches!(refused, NotWritable::Holds { .. }), "{refused}");
-    assert!(refused.to_string().contains("a filesystem (ext4)"), "{refused}");
-    run("wipefs", &["--all", "--quiet"], &path);
+    assert!(matches!(refused, NotWritable::File { .. }), "{refused}");
+    std::fs::write(&path, "a text of somebody\n".repeat(1000)).unwrap();
+    let refused = check_writable(&path).unwrap_err().to_string();
+    assert!(refused.contains("does not begin with zeroes"), "{refused}");
+    std::fs::write(&path, empty).unwrap();
     check_writable(&path).unwrap();
     let label = rackscan_format::label::DeviceLabel {
         cluster: 1,
