@@ -176,6 +176,8 @@ impl Job {
         let mut jobs: Vec<Options> = Vec::new();
         let mut is_global = true;
         let mut heads = Vec::new();
+        // Editors of Windows begin a file with a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (line, raw) in (1..).zip(text.lines()) {
             let words = raw.split([';', '#']).next().unwrap_or_default().trim();
             if words.is_empty() {
@@ -239,7 +241,7 @@ impl Options {
                 job.block_bytes = bytes.ok_or_else(|| wrong("a size such as 4k"))?;
             }
             "size" => job.size_bytes = Some(bytes(value).ok_or_else(|| wrong("a size such as 1g"))?),
-            "filename" => job.files = value.split(':').map(PathBuf::from).collect(),
+            "filename" => job.files = files(value),
             "directory" => job.directory = Some(PathBuf::from(value)),
             "iodepth" => job.depth = number(1)?,
             "numjobs" => job.threads = number(1)?,
@@ -347,6 +349,20 @@ fn percent(value: &str) -> Option<u8> {
     value.parse().ok().filter(|percent| (1..=99).contains(percent))
 }
 
+/// Names that are separated by colons; `\:` is a colon of a name.
+fn files(value: &str) -> Vec<PathBuf> {
+    let (mut names, mut name, mut characters) = (Vec::new(), String::new(), value.chars().peekable());
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' if characters.next_if_eq(&':').is_some() => name.push(':'),
+            ':' => names.push(PathBuf::from(std::mem::take(&mut name))),
+            other => name.push(other),
+        }
+    }
+    names.push(PathBuf::from(name));
+    names
+}
+
 /// A size in fio's way: 4096, 4k, 4ki, 4KiB, 1g are powers of 1024.
 fn bytes(value: &str) -> Option<u64> {
     let value = value.to_ascii_lowercase();
@@ -398,6 +414,12 @@ mod tests {
         assert_eq!((mixed.fsync_every, mixed.engine), (Some(16), IoEngine::UringSqpoll));
         assert_eq!(mixed.distribution, Distribution::Zipfian { skew: 0.8 });
         assert_eq!((mixed.depth, mixed.threads), (1, 1), "each job has its own");
+    }
+
+    #[test]
+    fn names_may_contain_escaped_colons_and_a_file_may_begin_with_a_byte_order_mark() {
+        let jobs = Job::parse("\u{feff}[a]\ndirect=1\nfilename=d/a\\:b:c\n").unwrap();
+        assert_eq!(jobs[0].files, [PathBuf::from("d/a:b"), PathBuf::from("c")]);
     }
 
     #[test]

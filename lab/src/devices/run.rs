@@ -20,7 +20,7 @@ use rackscan_device::{Access, Device};
 use super::experiment::DeviceExperiment;
 use super::grid::{DeviceCase, IoEngine};
 use super::line::{Measurement, Turn, Turns};
-use crate::drive::{Bounds, Distribution, DriveError, IoMix, Load, Region, Run, Spread, drive};
+use crate::drive::{Bounds, Distribution, DriveError, IoMix, Load, Measured, Region, Run, Spread, drive};
 use crate::experiment::Step;
 use crate::fio::{FioError, FioLoad};
 use crate::target::{IoOperation, Local, LocalOptions, Target, TargetError};
@@ -45,6 +45,8 @@ enum TurnError {
     Drive(#[from] DriveError),
     #[error(transparent)]
     Fio(#[from] FioError),
+    #[error("no IO ended in the turn; give a longer turn (--seconds), or a higher rate (--open-loop)")]
+    NoIo,
     #[error("{size_bytes} bytes are no multiple of the {align_bytes} bytes that direct IO needs on {path}")]
     Unaligned { path: String, size_bytes: u32, align_bytes: u32 },
 }
@@ -231,7 +233,10 @@ impl DeviceExperiment {
         let run = self.of(load, case.threads, stop);
         let measured = drive(&run, &|_thread| Self::target(devices.to_vec(), case))?;
         let turn = (measured.counters.ios > 0).then(|| Turn::of(&measured));
-        Ok((turn, measured.failure))
+        match measured {
+            Measured { failure: None, stopped: false, .. } if turn.is_none() => Err(TurnError::NoIo),
+            Measured { failure, .. } => Ok((turn, failure)),
+        }
     }
 
     fn open(&self) -> Result<Vec<Arc<Device>>, TurnError> {
